@@ -12,57 +12,11 @@
 #include "formats/model_config.h"
 #include "tests/backend/owning_executor.h"
 #include "tests/backend/variants.h"
-#include "tests/device_on_host/target.h"
+#include "tests/device_on_host/device_executor.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
 namespace {
-
-namespace cuda = backend::cuda;
-
-cuda::CudaOptions options_of(const std::filesystem::path& model, DType dtype) {
-  return {.model = model,
-          .dtype = dtype,
-          .limits = {.rows = 1024, .seqs = 64, .positions = 128, .logit_rows = 64}};
-}
-
-std::unique_ptr<cuda::CudaBackend> backend_of(const std::filesystem::path& model, DType dtype) {
-  const model::ModelConfig config = formats::load_model_config(model);
-  return std::make_unique<cuda::CudaBackend>(options_of(model, dtype), config,
-                                             backend::cpu::model_shape(config, dtype), cublaslt());
-}
-
-/// An executor with a backend of its own.
-class OnDevice final : public backend::Executor {
- public:
-  OnDevice(const std::filesystem::path& model, DType dtype, const backend::PoolSize& size)
-      : backend_(backend_of(model, dtype)) {
-    backend_->allocate(size);
-    executor_ = backend_->make_executor();
-  }
-  uint32_t depth() const override { return executor_->depth(); }
-  backend::Ticket submit(const control::StepPlan& plan) override { return executor_->submit(plan); }
-  void provide(backend::Ticket ticket, backend::TokenMasks& masks) override {
-    executor_->provide(ticket, masks);
-  }
-  control::StepResult wait(backend::Ticket ticket) override { return executor_->wait(ticket); }
-
- private:
-  std::unique_ptr<cuda::CudaBackend> backend_;
-  std::unique_ptr<backend::Executor> executor_;
-};
-
-MakeExecutor on_device(const std::filesystem::path& model, DType dtype) {
-  return {[=](uint32_t num_blocks, uint32_t max_slots, uint32_t num_host_blocks) {
-            return std::make_unique<OnDevice>(model, dtype,
-                                              backend::PoolSize{.num_blocks = num_blocks,
-                                                                .num_host_blocks = num_host_blocks,
-                                                                .block_size = kBlockSize,
-                                                                .num_slots = max_slots,
-                                                                .max_model_len = 128});
-          },
-          backend::cpu::model_shape(formats::load_model_config(model), dtype).kv_windows};
-}
 
 std::vector<TokenId> tokens_of(const Continuation& all) {
   std::vector<TokenId> out;
@@ -112,24 +66,6 @@ TEST(DeviceTokens, AreTheCpus) {
       EXPECT_NEAR(found[i].tokens[t].logprob, on_cpu[i].tokens[t].logprob, 1e-4);
       EXPECT_EQ(found[i].tokens[t].top.size(), on_cpu[i].tokens[t].top.size());
     }
-  }
-}
-
-TEST(DeviceExecutor, SaysWhichWorkOfTheDeviceFailed) {
-  QUIRE_NEEDS_DATA("golden-models/qwen3");
-  Device device(2);
-  const MakeExecutor make = on_device(data_dir() / "golden-models/qwen3", DType::kBF16);
-  const auto executor = make(16, 4, 0);
-  control::SchedulerConfig config{.num_blocks = 16, .block_size = kBlockSize, .max_num_seqs = 4};
-  config.max_model_len = 128;
-  control::Scheduler scheduler(config);
-  ASSERT_TRUE(scheduler.add(mixed_requests(512, 1, 8)[0]));
-  device.streams().fail_after(9);
-  try {
-    executor->wait(executor->submit(scheduler.plan()));
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "CUDA: the work of a stream: an error that the test wants");
   }
 }
 

@@ -27,6 +27,8 @@ CudaExecutor::CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, 
       vocab_size_(limits.vocab_size),
       slots_(limits),
       tenants_(limits.num_slots),
+      block_size_(limits.block_size),
+      mover_(model, limits.num_blocks),
       sampler_(limits_of_sampler(limits.num_slots, limits.max_positions, limits.vocab_size), model.stream()),
       prompts_(model, pool, limits.num_slots, vocab_size_) {
   for (uint32_t i = 0; i < pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
@@ -58,6 +60,9 @@ Ticket CudaExecutor::submit(const control::StepPlan& plan) {
   lane.started.record(stream);
   start(plan);
   gather(plan, step);
+  for (const control::BlockCopy& copy : plan.copies) mover_.writes(copy.to, step.ticket);
+  mover_.order();
+  for (const control::BlockCopy& copy : plan.copies) model_.copy(copy);
   if (!seqs_.empty()) model_.compute(tokens_, seqs_, late_tokens_, sampler_.tokens());
   if (!plan.prompts.empty()) prompts_.take(plan, slots_, starts_, workspaces_, step.result);
   // The last use of the model in this step: late rows need their logits in provide().
@@ -80,9 +85,7 @@ void CudaExecutor::start(const control::StepPlan& plan) {
     tenants_[seq.slot]->sampling.reset(seq.sampling, seq.history, seq.prompt_length);
     prompts_.reset(seq.slot);
   }
-  for (const control::BlockMove& move : plan.moves_out) model_.move_out(move);
-  for (const control::BlockMove& move : plan.moves_in) model_.move_in(move);
-  for (const control::BlockCopy& copy : plan.copies) model_.copy(copy);
+  mover_.start(plan, open_.empty() ? nullptr : &lanes_[open_.back().lane].done);
 }
 
 void CudaExecutor::gather(const control::StepPlan& plan, OpenStep& step) {
@@ -121,6 +124,15 @@ void CudaExecutor::gather(const control::StepPlan& plan, OpenStep& step) {
     seqs_.push_back({.num_tokens = static_cast<uint32_t>(tokens_.size()) - first,
                      .first_position = seq.first_position,
                      .block_tables = slots_.tables(seq.slot)});
+    note_writes(seq, step.ticket);
+  }
+}
+
+void CudaExecutor::note_writes(const control::SeqStep& seq, Ticket step) {
+  const uint32_t first = seq.first_position / block_size_;
+  const uint32_t last = (slots_.computed(seq.slot) - 1) / block_size_;
+  for (const std::vector<BlockId>& table : slots_.tables(seq.slot)) {
+    for (uint32_t i = first; i <= last; ++i) mover_.writes(table[i], step);
   }
 }
 
@@ -181,6 +193,7 @@ control::StepResult CudaExecutor::wait(Ticket ticket) {
   open_.pop_front();
   const Lane& lane = lanes_[step.lane];
   lane.done.wait();
+  mover_.done(ticket);
   for (const LateSeq& late : step.late_seqs) {
     if (late.tenant->failed) step.result.seqs[late.seq].error = "its last token could not be sampled";
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/block_mover.h"
 #include "backend/cuda/device_model.h"
 #include "backend/cuda/device_sampler.h"
 #include "backend/cuda/runtime.h"
@@ -82,6 +83,7 @@ class CudaExecutor final : public Executor {
   void check_room(const control::StepPlan& plan) const;
   void start(const control::StepPlan& plan);
   void gather(const control::StepPlan& plan, OpenStep& step);
+  void note_writes(const control::SeqStep& seq, Ticket step);
   void sample(OpenStep& step, std::vector<Row>& rows);
   void fill_mask(Row& row, TokenMasks& masks, control::SeqResult& out) const;
   void take(const OpenStep& step, const Row& row, control::SeqResult& out);
@@ -92,6 +94,8 @@ class CudaExecutor final : public Executor {
   const uint32_t vocab_size_;
   SlotTable slots_;
   std::vector<std::shared_ptr<Tenant>> tenants_;  // by slot
+  const uint32_t block_size_;
+  BlockMover mover_;
   DeviceSampler sampler_;
   sync::PromptYields prompts_;
   std::vector<sample::SamplerWorkspace> workspaces_;  // per thread, for prompts_

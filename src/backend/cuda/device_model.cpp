@@ -42,19 +42,19 @@ DeviceLogits DeviceModel::logits_on_device(std::span<const uint32_t> rows) {
                                static_cast<float>(config_.logit_soft_cap));
 }
 
-void DeviceModel::move_out(const control::BlockMove& move) {
+void DeviceModel::move_out(const control::BlockMove& move, Stream stream) {
   use();
   std::byte* to = host_block(move.host);
   cache_.for_each_part(move.device, [&](std::byte* part, size_t bytes) {
-    copy_to_host(std::exchange(to, to + bytes), part, bytes, stream_);
+    copy_to_host(std::exchange(to, to + bytes), part, bytes, stream);
   });
 }
 
-void DeviceModel::move_in(const control::BlockMove& move) {
+void DeviceModel::move_in(const control::BlockMove& move, Stream stream) {
   use();
   const std::byte* from = host_block(move.host);
   cache_.for_each_part(move.device, [&](std::byte* part, size_t bytes) {
-    copy_to_device(part, std::exchange(from, from + bytes), bytes, stream_);
+    copy_to_device(part, std::exchange(from, from + bytes), bytes, stream);
   });
 }
 

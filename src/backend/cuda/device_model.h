@@ -19,8 +19,8 @@
 namespace quire::backend::cuda {
 
 /// A model on one device, with the two pools of its K/V: that in the device's memory, and that of the host
-/// for swapped blocks. All work is added to one stream, which hidden(), logits(), read() and write() wait
-/// for. Calls may come from a thread that has not chosen the device.
+/// for swapped blocks. All work is added to one stream if no other is named; hidden(), logits(), read() and
+/// write() wait for it. Calls may come from a thread that has not chosen the device.
 class DeviceModel final : public sync::StepModel {
  public:
   /// All but the numbers must outlive it. Throws Error if there is too little memory.
@@ -42,8 +42,10 @@ class DeviceModel final : public sync::StepModel {
   /// As CudaOps has it. `rows`: not empty.
   DeviceLogits logits_on_device(std::span<const uint32_t> rows);
 
-  void move_out(const control::BlockMove& move) override;
-  void move_in(const control::BlockMove& move) override;
+  void move_out(const control::BlockMove& move) override { move_out(move, stream_); }
+  void move_in(const control::BlockMove& move) override { move_in(move, stream_); }
+  void move_out(const control::BlockMove& move, Stream stream);
+  void move_in(const control::BlockMove& move, Stream stream);
   void copy(const control::BlockCopy& copy) override;
   void read(BlockId block, std::byte* to);
   void write(BlockId block, const std::byte* from);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMostWorkspaceBytes = 128 << 20;
 /// Of the lists of one row, beside what the vocabulary and the longest sequence bound: bad words.
-constexpr size_t kMoreListBytes = 1 << 20;
+constexpr size_t kMoreListBytes = 256 << 10;
 
 size_t list_bytes(const DeviceSampler::Limits& limits) {
   const size_t vocabulary = limits.vocabulary;
