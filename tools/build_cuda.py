@@ -40,6 +40,7 @@ KERNEL_CODE = {
     "probe_multiply_add<Bf16>": [r"HMMA\.16816\.F32\.BF16"],
     "probe_multiply_add<F16>": [r"HMMA\.16816\.F32"],
     "probe_store_shared_64": [r"STS\.64"],
+    "probe_copy_async": [r"LDGSTS\.E\.BYPASS\.128", r"LDGDEPBAR", r"DEPBAR\.LE"],
     "probe_fused": [r"FFMA"],
     "probe_product": [r"FMUL", r"FADD"],
     "probe_exp2_approx": [r"MUFU\.EX2"],

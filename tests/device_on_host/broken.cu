@@ -82,6 +82,58 @@ __global__ void uninitialised_shared_kernel(BrokenArgs args) {
   args.out[thread_x()] = shared[thread_x()];
 }
 
+__global__ void unawaited_copy_kernel(BrokenArgs args) {
+  float* shared = shared_memory<float>();
+  copy_async(shared + thread_x(), args.in + thread_x(), sizeof(float));
+  commit_copies();
+  wait_for_copies(args.broken ? 1 : 0);
+  sync_block();
+  args.out[thread_x()] = shared[kThreads - 1 - thread_x()];
+}
+
+/// Two tiles, one after the other in the same place.
+__global__ void overwritten_stage_kernel(BrokenArgs args) {
+  float* shared = shared_memory<float>();
+  float sum = 0.0F;
+  for (uint32_t tile = 0; tile < 2; ++tile) {
+    copy_async(shared + thread_x(), args.in + (thread_x() ^ tile), sizeof(float));
+    commit_copies();
+    wait_for_copies(0);
+    sync_block();
+    sum += shared[kThreads - 1 - thread_x()];
+    if (!args.broken) sync_block();
+  }
+  args.out[thread_x()] = sum;
+}
+
+/// Copies `bytes` a thread for half of the threads, from `in` on.
+__device__ void copy_pieces(const BrokenArgs& args, const float* in, uint32_t bytes) {
+  float* shared = shared_memory<float>();
+  if (thread_x() < kThreads / 2) copy_async(shared + 2 * thread_x(), in + 2 * thread_x(), bytes);
+  commit_copies();
+  wait_for_copies(0);
+  sync_block();
+  args.out[thread_x()] = shared[thread_x()];
+}
+__global__ void misaligned_copy_kernel(BrokenArgs args) {
+  const bool is_last = thread_x() == kThreads / 2 - 1;
+  copy_pieces(args, args.in + (args.broken && !is_last ? 1 : 0), 8);
+}
+__global__ void copy_of_twelve_bytes_kernel(BrokenArgs args) {
+  copy_pieces(args, args.in, args.broken ? 12 : 8);
+}
+__global__ void uninitialised_copy_kernel(BrokenArgs args) {
+  copy_pieces(args, args.broken ? args.out : args.in, 8);
+}
+
+__global__ void copy_to_global_kernel(BrokenArgs args) {
+  float* to = args.broken ? args.out : shared_memory<float>();
+  copy_async(to + thread_x(), args.in + thread_x(), sizeof(float));
+  commit_copies();
+  wait_for_copies(0);
+  args.out[thread_x()] = to[thread_x()];
+}
+
 /// A column of a tile of 32 columns; padded, its rows begin in different banks.
 __global__ void bank_conflict_kernel(BrokenArgs args) {
   float* tile = shared_memory<float>();
@@ -121,6 +173,24 @@ void missing_lane(const BrokenArgs& args) { start("missing_lane", missing_lane_k
 void foreign_lane(const BrokenArgs& args) { start("foreign_lane", foreign_lane_kernel, args); }
 void uninitialised_shared(const BrokenArgs& args) {
   start("uninitialised_shared", uninitialised_shared_kernel, args, 1, kThreads);
+}
+void unawaited_copy(const BrokenArgs& args) {
+  start("unawaited_copy", unawaited_copy_kernel, args, 1, kThreads);
+}
+void overwritten_stage(const BrokenArgs& args) {
+  start("overwritten_stage", overwritten_stage_kernel, args, 1, kThreads);
+}
+void misaligned_copy(const BrokenArgs& args) {
+  start("misaligned_copy", misaligned_copy_kernel, args, 1, kThreads);
+}
+void copy_of_twelve_bytes(const BrokenArgs& args) {
+  start("copy_of_twelve_bytes", copy_of_twelve_bytes_kernel, args, 1, kThreads);
+}
+void uninitialised_copy(const BrokenArgs& args) {
+  start("uninitialised_copy", uninitialised_copy_kernel, args, 1, kThreads);
+}
+void copy_to_global(const BrokenArgs& args) {
+  start("copy_to_global", copy_to_global_kernel, args, 1, kThreads);
 }
 void bank_conflict(const BrokenArgs& args) {
   start("bank_conflict", bank_conflict_kernel, args, 1, kThreads * 33);

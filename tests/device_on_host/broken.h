@@ -25,6 +25,12 @@ void stale_constant(const BrokenArgs& args);
 void missing_lane(const BrokenArgs& args);
 void foreign_lane(const BrokenArgs& args);
 void uninitialised_shared(const BrokenArgs& args);
+void unawaited_copy(const BrokenArgs& args);
+void overwritten_stage(const BrokenArgs& args);
+void misaligned_copy(const BrokenArgs& args);
+void copy_of_twelve_bytes(const BrokenArgs& args);
+void uninitialised_copy(const BrokenArgs& args);
+void copy_to_global(const BrokenArgs& args);
 void bank_conflict(const BrokenArgs& args);
 void uncoalesced(const BrokenArgs& args);
 

@@ -28,6 +28,12 @@ const Defect kDefects[] = {
     {"missing_lane", missing_lane, Checker::kLane},
     {"foreign_lane", foreign_lane, Checker::kLane},
     {"uninitialised_shared", uninitialised_shared, Checker::kUninitialised},
+    {"unawaited_copy", unawaited_copy, Checker::kUnderWay},
+    {"overwritten_stage", overwritten_stage, Checker::kRace},
+    {"misaligned_copy", misaligned_copy, Checker::kAlignment},
+    {"copy_of_twelve_bytes", copy_of_twelve_bytes, Checker::kAlignment},
+    {"uninitialised_copy", uninitialised_copy, Checker::kUninitialised},
+    {"copy_to_global", copy_to_global, Checker::kBounds},
     {"bank_conflict", bank_conflict, Checker::kBankConflicts},
     {"uncoalesced", uncoalesced, Checker::kUncoalesced},
 };

@@ -28,6 +28,8 @@ std::string_view name_of(Checker checker) {
       return "not constant";
     case Checker::kBarrier:
       return "divergent barrier";
+    case Checker::kUnderWay:
+      return "under way";
     case Checker::kLane:
       return "missing lane";
     case Checker::kBankConflicts:
@@ -197,12 +199,14 @@ void Device::enter_block(uint32_t number) {
 bool Device::run_block() {
   shared_->forget_writes();
   accesses_.assign((shape_.threads + kLanes - 1) / kLanes, {});
+  copies_.enter_block(*shared_, shape_.threads);
   const Stamp first{.launch = launches_, .block = block_number_};
   if (const auto stuck = run_.run(shape_.threads, first, rng_, call_, closure_)) {
     add(stuck->at_block_barrier ? Checker::kBarrier : Checker::kLane, stuck->thread, 0,
         source_of(stuck->where), stuck->text);
     ended_ = true;
   }
+  if (!ended_) check_rest_of_copies();
   if (counts_traffic_) {
     Traffic& traffic = traffic_[kernel_];
     for (std::vector<LaneAccess>& of_warp : accesses_) traffic.add(of_warp);
@@ -244,30 +248,77 @@ void Device::on_access(const Access& access) {
   Region* region = find(access.address);
   if (region == nullptr || access.bytes > region->begin() + region->size() - access.address ||
       (access.write && region->kind() == RegionKind::kParameters)) {
-    add(Checker::kBounds, access, "");
-    ended_ = true;
-    run_.stop();
+    end(Checker::kBounds, access, "");
   }
   if (region->kind() == RegionKind::kParameters) return;
-  if (access.address % access.bytes != 0) {
-    add(Checker::kAlignment, access, "");
-    ended_ = true;
-    run_.stop();
-  }
+  if (access.address % access.bytes != 0) end(Checker::kAlignment, access, "");
   if (!access.write && !region->is_written(access.address - region->begin(), access.bytes)) {
     add(Checker::kUninitialised, access, "; nobody wrote it");
   }
-  if (const Stamp* other = region->note(access, fiber.stamp)) {
-    const bool same_block = other->block == block_number_;
-    const std::string who = !same_block                              ? "another block"
-                            : other->thread < BlockRun::kMostThreads ? fmt::format("thread {}", other->thread)
-                                                                     : "other threads";
-    add(Checker::kRace, access, fmt::format("; {} accessed it, and no barrier is between", who));
+  if (region == shared_ && copies_.are_under_way(access.address, access.bytes)) {
+    add(Checker::kUnderWay, access, "; a copy to it was not waited for");
   }
+  if (!access.write) region->count_read(access.bytes);
+  check_order(access, *region);
   if (counts_traffic_) {
     accesses_[fiber.stamp.thread / kLanes].push_back({access, block_number_, fiber.stamp.thread,
                                                       fiber.stamp.barriers, fiber.stamp.warp_syncs,
                                                       region->kind() == RegionKind::kShared});
+  }
+}
+
+/// A finding after which the launch does not go on. Never returns.
+void Device::end(Checker checker, const Access& access, const std::string& what) {
+  add(checker, access, what);
+  ended_ = true;
+  run_.stop();
+}
+
+void Device::check_order(const Access& access, Region& region) {
+  const Stamp* other = region.note(access, BlockRun::running->stamp);
+  if (other == nullptr) return;
+  const std::string who = other->block != block_number_            ? "another block"
+                          : other->thread < BlockRun::kMostThreads ? fmt::format("thread {}", other->thread)
+                                                                   : "other threads";
+  add(Checker::kRace, access, fmt::format("; {} accessed it, and no barrier is between", who));
+}
+
+/// A copy reads and writes at some moment from here to its wait: both ends must be in order with others.
+void Device::begin_copy(void* to, const void* from, uint32_t bytes, const void* code) {
+  const Access read{reinterpret_cast<uintptr_t>(from), bytes, false, code};
+  const Access write{reinterpret_cast<uintptr_t>(to), bytes, true, code};
+  if (bytes != 4 && bytes != 8 && bytes != 16) end(Checker::kAlignment, write, "; a copy has 4, 8 or 16");
+  const Region* source = find(read.address);
+  if (source == nullptr || source->kind() != RegionKind::kGlobal) {
+    end(Checker::kBounds, read, "; copies come from global memory");
+  }
+  on_access(read);
+  if (find(write.address) != shared_) end(Checker::kBounds, write, "; copies go to shared memory");
+  on_access(write);
+  copies_.begin({.to = static_cast<std::byte*>(to),
+                 .from = static_cast<const std::byte*>(from),
+                 .bytes = bytes,
+                 .code = code,
+                 .thread = BlockRun::running->stamp.thread},
+                rng_);
+}
+
+void Device::commit_copies() { copies_.commit(BlockRun::running->stamp.thread, rng_); }
+
+void Device::wait_for_copies(uint32_t but) {
+  for (const AsyncCopy& copy : copies_.wait(BlockRun::running->stamp.thread, but)) {
+    const auto from = reinterpret_cast<uintptr_t>(copy.from);
+    check_order({from, copy.bytes, false, copy.code}, *find(from));
+    check_order({reinterpret_cast<uintptr_t>(copy.to), copy.bytes, true, copy.code}, *shared_);
+  }
+}
+
+/// Once the block has ended.
+void Device::check_rest_of_copies() {
+  for (const AsyncCopy& copy : copies_.rest()) {
+    if (!known_.emplace(Checker::kUnderWay, copy.code).second) continue;
+    add(Checker::kUnderWay, copy.thread, reinterpret_cast<uintptr_t>(copy.to), source_of(copy.code),
+        "the block ended before its copy was waited for");
   }
 }
 
@@ -347,6 +398,12 @@ void read_constant(const void* from, size_t bytes) {
                                        .bytes = static_cast<uint32_t>(bytes),
                                        .code = __builtin_return_address(0)});
 }
+
+void copy_async(void* to, const void* from, uint32_t bytes) {
+  Device::current()->begin_copy(to, from, bytes, __builtin_return_address(0));
+}
+void commit_copies() { Device::current()->commit_copies(); }
+void wait_for_copies(uint32_t but) { Device::current()->wait_for_copies(but); }
 
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
                    const void* closure, size_t bytes) {

@@ -13,6 +13,7 @@
 
 #include "backend/cuda/device.h"
 #include "base/rng.h"
+#include "tests/device_on_host/async_copies.h"
 #include "tests/device_on_host/block_run.h"
 #include "tests/device_on_host/memory.h"
 #include "tests/device_on_host/streams.h"
@@ -29,6 +30,7 @@ enum class Checker : uint8_t {
   kRace,           // two accesses, one of them a write, in no order
   kConstant,       // a read-only load of what this launch wrote
   kBarrier,        // not all threads of a block reach it
+  kUnderWay,       // an access to where a copy goes that nobody has waited for
   kLane,           // a lane of a shuffle's or __syncwarp's mask does not reach it
   kBankConflicts,  // more than the kernel's row in the table of limits allows
   kUncoalesced,    // likewise
@@ -83,6 +85,9 @@ class Device {
            const void* closure, size_t bytes);
   void on_access(const Access& access);
   void on_constant_read(const Access& access);
+  void begin_copy(void* to, const void* from, uint32_t bytes, const void* code);
+  void commit_copies();
+  void wait_for_copies(uint32_t but);
   backend::cuda::Grid block() const { return block_; }
   backend::cuda::Grid grid() const { return grid_; }
   void* shared_memory() const { return shared_->data(); }
@@ -90,6 +95,9 @@ class Device {
 
  private:
   Region* find(uintptr_t address);
+  void end(Checker checker, const Access& access, const std::string& what);
+  void check_order(const Access& access, Region& region);
+  void check_rest_of_copies();
   void add(Checker checker, const Access& access, const std::string& what);
   void add(Checker checker, uint32_t thread, uintptr_t address, const std::string& source,
            const std::string& what);
@@ -102,6 +110,7 @@ class Device {
   Streams streams_;
   bool counts_traffic_;
   BlockRun run_;
+  AsyncCopies copies_;
   std::vector<std::unique_ptr<Region>> regions_;
   Region* last_found_ = nullptr;
   Region* shared_ = nullptr;

@@ -115,8 +115,6 @@ const Stamp* Region::note(const Access& access, const Stamp& now) {
   }
   if (access.write) {
     std::fill_n(written_.begin() + static_cast<ptrdiff_t>(first), access.bytes, 1);
-  } else {
-    bytes_read_ += access.bytes;
   }
   return found;
 }

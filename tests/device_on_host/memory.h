@@ -50,6 +50,7 @@ class Region {
   const std::string& name() const { return name_; }
   /// Bytes that kernels have read here.
   size_t bytes_read() const { return bytes_read_; }
+  void count_read(size_t bytes) { bytes_read_ += bytes; }
 
   bool has(uintptr_t address) const { return address - begin() < size_; }
   /// Within the region or one of its red zones.

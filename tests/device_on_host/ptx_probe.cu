@@ -6,8 +6,8 @@
 #include "backend/cuda/ptx_mma.h"
 #include "tests/device_on_host/ptx_probe.h"
 
-// A kernel for each entry of ptx.h and ptx_mma.h and nothing else: the tests show what it means on the host,
-// and tools/build_cuda.py which machine instruction it becomes.
+// A kernel for each entry of ptx.h and ptx_mma.h, and for asynchronous copies, and nothing else: the tests
+// show what it means on the host, and tools/build_cuda.py which machine instruction it becomes.
 namespace quire::test::fibers {
 namespace {
 
@@ -51,6 +51,14 @@ __global__ void probe_store_shared_64(const float* in, float* out) {
   ptx::store_shared_64(shared + 2 * thread_x(), in[thread_x()], -in[thread_x()]);
   out[thread_x()] = shared[2 * thread_x() + 1];
 }
+__global__ void probe_copy_async(const ptx::Vec128* in, ptx::Vec128* out) {
+  auto* shared = shared_memory<ptx::Vec128>();
+  copy_async(shared + thread_x(), in + thread_x(), sizeof(ptx::Vec128));
+  commit_copies();
+  wait_for_copies(0);
+  sync_block();
+  ptx::store_128(out + thread_x(), ptx::load_shared_128(shared + (thread_x() ^ 1)));
+}
 __global__ void probe_fused(const float* in, float* out) {
   out[thread_x()] = ptx::fused(in[thread_x()], in[thread_x()], -1.0F);
 }
@@ -92,6 +100,7 @@ void probe(const char* entry, const void* in, void* out) {
   if (is("multiply_add<Bf16>")) start(entry, probe_multiply_add<Bf16>, in, out);
   if (is("multiply_add<F16>")) start(entry, probe_multiply_add<F16>, in, out);
   if (is("store_shared_64")) start(entry, probe_store_shared_64, in, out);
+  if (is("copy_async")) start(entry, probe_copy_async, in, out);
   if (is("fused")) start(entry, probe_fused, in, out);
   if (is("product")) start(entry, probe_product, in, out);
   if (is("exp2_approx")) start(entry, probe_exp2_approx, in, out);

@@ -6,6 +6,7 @@
 #include "backend/cuda/stream.h"
 
 #ifdef __CUDACC__
+#include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 /// Before a loop whose arrays shall stay in registers.
 #define QUIRE_UNROLL _Pragma("unroll")
@@ -56,6 +57,10 @@ uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where);
 void gather(const void* own, size_t bytes, void* all, Where where = Where::current());
 /// The running thread reads memory as if nobody wrote it while the kernel runs.
 void read_constant(const void* from, size_t bytes);
+/// Like the device's functions of these names.
+void copy_async(void* to, const void* from, uint32_t bytes);
+void commit_copies();
+void wait_for_copies(uint32_t but);
 /// Calls call(closure) for each thread; the closure is `bytes` long and holds the kernel's parameters.
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
                    const void* closure, size_t bytes);
@@ -129,6 +134,33 @@ __device__ __forceinline__ void sync_warp(uint32_t mask QUIRE_WHERE) {
   __syncwarp(mask);
 #else
   host::sync_warp(mask, where);
+#endif
+}
+
+/// Begins to copy 4, 8 or 16 bytes from global to shared memory, both at multiples of as many. They arrive at
+/// some moment before wait_for_copies() returns in this thread; other threads see them after a barrier that
+/// follows. Until then nobody touches where they go, and nobody writes where they come from.
+__device__ __forceinline__ void copy_async(void* to, const void* from, uint32_t bytes) {
+#ifdef __CUDACC__
+  __pipeline_memcpy_async(to, from, bytes);
+#else
+  host::copy_async(to, from, bytes);
+#endif
+}
+/// The copies that the thread has begun since it last called this become a group, perhaps an empty one.
+__device__ __forceinline__ void commit_copies() {
+#ifdef __CUDACC__
+  __pipeline_commit();
+#else
+  host::commit_copies();
+#endif
+}
+/// Waits for all groups of the thread but the last `but` of them.
+__device__ __forceinline__ void wait_for_copies(uint32_t but) {
+#ifdef __CUDACC__
+  __pipeline_wait_prior(but);
+#else
+  host::wait_for_copies(but);
 #endif
 }
 
