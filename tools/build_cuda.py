@@ -23,7 +23,7 @@ FEWER_THREADS = 1536  # 86, 89, 120
 PIECES_IN_AND_OUT = [r"LDG\.E\.128.*", r"STG\.E\.128"]
 KERNEL_CODE = {
     "attend_kernel": [r"LDG\.E\.128\.CONSTANT", r"STS\.128", r"LDS\.128", r"MUFU\.EX2"],
-    "attend_rows_kernel": [r"LDG\.E\.128\.CONSTANT", r"STS\.128", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4",
+    "attend_rows_kernel": [r"LDG\.E\.128\.CONSTANT", r"LDGSTS\.E\.BYPASS\.128", r"STS\.128", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4",
                            r"HMMA\.16816\.F32(\.BF16)?", r"MUFU\.EX2"],
     "rms_norm_kernel": [*PIECES_IN_AND_OUT, r"MUFU\.RSQ"],
     "embed_kernel": PIECES_IN_AND_OUT,
@@ -39,7 +39,7 @@ KERNEL_CODE = {
     "probe_load_transposed": [r"LDSM\.16\.MT88\.4"],
     "probe_multiply_add<Bf16>": [r"HMMA\.16816\.F32\.BF16"],
     "probe_multiply_add<F16>": [r"HMMA\.16816\.F32"],
-    "probe_store_shared_64": [r"STS\.64"],
+    "probe_store_64": [r"STG\.E\.64"],
     "probe_copy_async": [r"LDGSTS\.E\.BYPASS\.128", r"LDGDEPBAR", r"DEPBAR\.LE"],
     "probe_fused": [r"FFMA"],
     "probe_product": [r"FMUL", r"FADD"],

@@ -95,12 +95,17 @@ double time_decode(const Sequences& all) {
 
 /// The last `rows` tokens of each sequence. `shares_spans`: as few tiles do.
 double time_paged(const Sequences& all, bool shares_spans) {
-  const uint32_t most = cuda::tokens_of_tile(all.blocks, all.heads);
+  const uint32_t small = cuda::tokens_of_tile(all.blocks, all.heads, cuda::TileSize::kSmall);
   const uint32_t rows = all.rows / all.count;
+  const bool is_large = !shares_spans && rows > small;
+  const uint32_t most =
+      is_large ? cuda::tokens_of_tile(all.blocks, all.heads, cuda::TileSize::kLarge) : small;
   std::vector<uint32_t> tiles;
   uint32_t spans = 0;
   for (uint32_t seq = 0; seq < all.count; ++seq) {
-    for (uint32_t row = 0; row < rows; row += most) {
+    // Those with most keys first.
+    for (uint32_t i = (rows + most - 1) / most; i-- > 0;) {
+      const uint32_t row = i * most;
       const cuda::QueryTile tile{seq, seq * rows + row, std::min(most, rows - row), all.length - rows + row};
       spans = std::max(spans, cuda::tile_spans(tile, 0));
       for (const uint32_t number : {tile.sequence, tile.first_row, tile.num_tokens, tile.first_position}) {
@@ -121,6 +126,7 @@ double time_paged(const Sequences& all, bool shares_spans) {
                                 .table_stride = all.stride,
                                 .tiles = on_device.as<const cuda::QueryTile>(),
                                 .num_tiles = static_cast<uint32_t>(tiles.size() / 4),
+                                .num_large_tiles = is_large ? static_cast<uint32_t>(tiles.size() / 4) : 0,
                                 .shared_spans = shares_spans ? spans : 0,
                                 .partials = nullptr,
                                 .scale = all.scale(),

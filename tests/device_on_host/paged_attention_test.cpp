@@ -14,14 +14,15 @@ namespace {
 using backend::cuda::PagedAttentionArgs;
 using backend::cuda::QueryTile;
 using backend::cuda::tile_spans;
+using backend::cuda::TileSize;
 
 using Shape = AttentionShape;
 using Sequence = AttendedSequence;
 
 /// How a batch is computed; nothing of it may show in the results.
 struct Manner {
-  uint32_t tile_tokens = 64;  // or as many as a tile has
-  bool shares_spans = false;
+  uint32_t tile_tokens = 128;  // or as many as a tile has
+  bool shares_spans = false;   // then all tiles are small
 };
 
 class RowBatch {
@@ -31,16 +32,21 @@ class RowBatch {
       : shape_(shape), kv_(device, shape, sequences, seed) {
     std::vector<float> q;
     std::vector<QueryTile> tiles;
-    const uint32_t most = std::min(manner.tile_tokens, tokens_of_tile(shape.blocks(), shape.heads()));
+    const uint32_t small = tokens_of_tile(shape.blocks(), shape.heads(), TileSize::kSmall);
+    const uint32_t large = tokens_of_tile(shape.blocks(), shape.heads(), TileSize::kLarge);
+    const uint32_t most = std::min(manner.tile_tokens, manner.shares_spans ? small : large);
     for (uint32_t i = 0; i < sequences.size(); ++i) {
       const Sequence& sequence = *sequences[i];
       const auto first_row = static_cast<uint32_t>(q.size() / shape.q_width());
       first_rows_.push_back(first_row);
       q.insert(q.end(), sequence.q.begin(), sequence.q.end());
       for (uint32_t row = 0; row < sequence.rows; row += most) {
-        tiles.push_back(
-            {i, first_row + row, std::min(most, sequence.rows - row), sequence.length - sequence.rows + row});
-        if (manner.shares_spans) spans_ = std::max(spans_, tile_spans(tiles.back(), shape.window));
+        const QueryTile tile{i, first_row + row, std::min(most, sequence.rows - row),
+                             sequence.length - sequence.rows + row};
+        if (manner.shares_spans) spans_ = std::max(spans_, tile_spans(tile, shape.window));
+        const bool is_large = tile.num_tokens > small;
+        tiles.insert(is_large ? tiles.begin() : tiles.end(), tile);
+        num_large_tiles_ += is_large ? 1 : 0;
       }
     }
     first_rows_.push_back(static_cast<uint32_t>(q.size() / shape.q_width()));
@@ -51,6 +57,7 @@ class RowBatch {
   }
 
   void run() { ASSERT_EQ(backend::cuda::paged_attention(args(), nullptr), 0); }
+  const Region& cache() const { return kv_.cache_region(); }
   std::vector<float> rows(size_t sequence) const {
     std::vector<float> values;
     for (size_t i = first_rows_[sequence] * shape_.q_width();
@@ -73,6 +80,7 @@ class RowBatch {
             .table_stride = kv_.stride(),
             .tiles = tiles_->data(),
             .num_tiles = static_cast<uint32_t>(tiles_->values().size()),
+            .num_large_tiles = num_large_tiles_,
             .shared_spans = spans_,
             .partials = partials_ == nullptr ? nullptr : reinterpret_cast<float*>(partials_->data()),
             .scale = shape_.scale(),
@@ -81,6 +89,7 @@ class RowBatch {
 
   Shape shape_;
   uint32_t spans_ = 0;
+  uint32_t num_large_tiles_ = 0;
   PagedKv kv_;
   std::vector<uint32_t> first_rows_;
   std::unique_ptr<Elements> q_;
@@ -193,6 +202,50 @@ TEST(PagedAttentionRows, BitsDoNotDependOnTheMannerTheyAreComputedIn) {
     }
   }
 }
+
+class TilesOfBothSizes : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(TilesOfBothSizes, GiveTheSameBitsWhereverAChunkIsCut) {
+  // Rows whose windows begin in one span and end in it or in the next: two large tiles and a small one.
+  const Shape shape{DType::kBF16, GetParam(), 1, 4, 90, 16};
+  const Sequence all(shape, 1060, 72, 9);
+  std::vector<std::vector<float>> expected;
+  for (const uint32_t first : {0U, 1U, 17U, 40U, 71U}) {
+    std::vector<Sequence> chunks;
+    const uint32_t cut = all.length - all.rows + first;
+    if (first != 0) chunks.push_back(chunk_of(shape, all, cut, first));
+    chunks.push_back(chunk_of(shape, all, all.length, all.rows - first));
+    for (const Manner& manner : {Manner{}, Manner{16}, Manner{16, true}}) {
+      Device device(first + manner.tile_tokens);
+      const auto found = run(device, shape, chunks, first, manner);
+      ASSERT_TRUE(device.findings().empty()) << device.report();
+      std::vector<float> joined = found[0];
+      if (first != 0) joined.insert(joined.end(), found[1].begin(), found[1].end());
+      if (expected.empty()) expected.push_back(joined);
+      ASSERT_EQ(joined, expected[0]) << "cut at " << first << ", tiles of " << manner.tile_tokens;
+    }
+  }
+  expect_near_reference(shape, {all}, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dims, TilesOfBothSizes, testing::Values(16, 64, 80, 128),
+                         testing::PrintToStringParamName());
+
+#ifndef QUIRE_REAL_DEVICE
+TEST(PagedAttentionRows, ReadsEachKeyAndValueOnceForATile) {
+  for (const uint32_t head_dim : {64U, 128U}) {
+    const Shape shape{DType::kBF16, head_dim, 2, 4, 0, 16};
+    const std::vector<Sequence> prompt = {{shape, 70, 70, 3}};
+    // Large tiles of 32 tokens and the rest; small ones of 16.
+    for (const auto& [tokens, keys] : {std::pair{32U, 32U + 64U + 70U}, {16U, 16U + 32U + 48U + 64U + 70U}}) {
+      Device device(head_dim);
+      RowBatch batch(device, shape, pointers(prompt), 1, {.tile_tokens = tokens});
+      batch.run();
+      EXPECT_EQ(batch.cache().bytes_read(), keys * 2 * shape.kv_width() * sizeof(uint16_t)) << tokens;
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace quire::test::fibers

@@ -46,10 +46,9 @@ __global__ void probe_multiply_add(const ptx::Vec128* in, ptx::Vec128* out) {
   const Floats<float> values = {{sums.at[0], sums.at[1], sums.at[2], sums.at[3]}};
   ptx::store_128(out + thread_x(), pack<float>(values));
 }
-__global__ void probe_store_shared_64(const float* in, float* out) {
-  auto* shared = shared_memory<float>();
-  ptx::store_shared_64(shared + 2 * thread_x(), in[thread_x()], -in[thread_x()]);
-  out[thread_x()] = shared[2 * thread_x() + 1];
+/// The first and the next.
+__global__ void probe_store_64(const float* in, float* out) {
+  if (thread_x() % 2 == 0) ptx::store_64(out + thread_x(), in[thread_x()], -in[thread_x()]);
 }
 __global__ void probe_copy_async(const ptx::Vec128* in, ptx::Vec128* out) {
   auto* shared = shared_memory<ptx::Vec128>();
@@ -99,7 +98,7 @@ void probe(const char* entry, const void* in, void* out) {
   if (is("load_transposed")) start(entry, probe_load_transposed, in, out);
   if (is("multiply_add<Bf16>")) start(entry, probe_multiply_add<Bf16>, in, out);
   if (is("multiply_add<F16>")) start(entry, probe_multiply_add<F16>, in, out);
-  if (is("store_shared_64")) start(entry, probe_store_shared_64, in, out);
+  if (is("store_64")) start(entry, probe_store_64, in, out);
   if (is("copy_async")) start(entry, probe_copy_async, in, out);
   if (is("fused")) start(entry, probe_fused, in, out);
   if (is("product")) start(entry, probe_product, in, out);

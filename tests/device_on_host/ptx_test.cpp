@@ -108,7 +108,11 @@ TEST(Ptx, RoundsOnceOrTwice) {
   const float x = 0x1.001p0F;  // its square needs more bits than there are
   EXPECT_EQ((results<float, float>("fused", {x}))[0], 0x1.0008p-11F);
   EXPECT_EQ((results<float, float>("product", {x}))[0], 0x1p-11F);
-  EXPECT_EQ((results<float, float>("store_shared_64", {x}))[0], -x);
+}
+
+TEST(Ptx, StoresTwoFloats) {
+  EXPECT_EQ((results<float, float>("store_64", {3.0F, 4.0F, 5.0F, 6.0F})),
+            (std::vector<float>{3.0F, -3.0F, 5.0F, -5.0F}));
 }
 
 TEST(Ptx, Exp2) {

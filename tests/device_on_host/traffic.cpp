@@ -24,12 +24,12 @@ constexpr TrafficLimit kLimits[] = {
     {"decode_attention", 0.12, 1.0},
     // Rows of one to four pieces and their padding fill no turn of the banks, nor sectors.
     {"decode_attention_small", 0.25, 1.0},
-    {"paged_attention_small", 1.5, 1.1},
+    {"paged_attention_small", 1.75, 1.1},
     // Of its f32 factors a lane takes 32 bytes in two halves where rows are 16-bit: the second half is in the
     // L1 cache.
     {"rms_norm", 0.0, 1.4},
-    // So do those that store queries and K and V here. Of maxima and sums two lanes store eight bytes for a
-    // row.
+    // Of 80 and 96 dimensions as in decode_attention, where queries, K and V come and results go. Of maxima
+    // and sums two lanes store eight bytes for a row.
     {"paged_attention", 1.0, 1.02},
     // Halves of heads of 80 begin within sectors, and a warp has parts of several heads.
     {"rope", 0.0, 1.15},

@@ -160,11 +160,16 @@ void CudaOps::begin(const decoder::Batch& batch) {
   input_staging_.copy(arena_.input, inputs_.numbers * sizeof(uint32_t), stream_);
 }
 
-/// A tile has tokens of one sequence.
+/// A tile has tokens of one sequence. Where large tiles would be few, all are small.
 void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
   tiles_.clear();
+  num_large_tiles_ = 0;
   if (!has_tiles_) return;
-  const uint32_t most = tokens_of_tile(cache_.blocks(), config_.num_heads);
+  const uint32_t small = tokens_of_tile(cache_.blocks(), config_.num_heads, TileSize::kSmall);
+  const uint32_t large = tokens_of_tile(cache_.blocks(), config_.num_heads, TileSize::kLarge);
+  uint32_t in_large = 0;
+  for (const decoder::BatchSeq& seq : batch.seqs) in_large += (seq.num_tokens + large - 1) / large;
+  const uint32_t most = is_few(in_large) ? small : large;
   uint32_t row = 0;
   for (uint32_t index = 0; index < batch.seqs.size(); ++index) {
     const decoder::BatchSeq& seq = batch.seqs[index];
@@ -173,10 +178,19 @@ void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
                         .first_row = row + done,
                         .num_tokens = std::min(most, seq.num_tokens - done),
                         .first_position = seq.first_position + done});
+      num_large_tiles_ += tiles_.back().num_tokens > small ? 1 : 0;
     }
     row += seq.num_tokens;
   }
+  // Of the large ones those with most keys first, so that none of these is left alone at the end.
+  const auto place = [small](const QueryTile& tile) {
+    return tile.num_tokens > small ? tile.first_position + 1 : 0;
+  };
+  std::ranges::stable_sort(tiles_, std::ranges::greater{}, place);
 }
+
+/// Whether tiles leave most of a device without work.
+bool CudaOps::is_few(uint32_t tiles) const { return tiles * config_.num_kv_heads < kFewBlocks; }
 
 void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
   const size_t rows = batch.tokens.size();
@@ -395,11 +409,12 @@ void CudaOps::attend_tiles(uint32_t layer, const uint32_t* tables, const decoder
                           .table_stride = table_stride(),
                           .tiles = reinterpret_cast<const QueryTile*>(input(inputs_.tiles)),
                           .num_tiles = inputs_.num_tiles,
+                          .num_large_tiles = num_large_tiles_,
                           .shared_spans = 0,
                           .partials = reinterpret_cast<float*>(arena_.partials),
                           .scale = scores.scale,
                           .window = scores.window};
-  if (inputs_.num_tiles * config_.num_kv_heads < kFewBlocks) {
+  if (num_large_tiles_ == 0 && is_few(inputs_.num_tiles)) {
     for (const QueryTile& tile : tiles_) {
       args.shared_spans = std::max(args.shared_spans, tile_spans(tile, scores.window));
     }

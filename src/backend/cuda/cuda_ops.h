@@ -107,6 +107,7 @@ class CudaOps final : public decoder::Ops {
   void fill_inputs(const decoder::Batch& batch, uint32_t* to);
   void norm_rows(const void* x, void* residual, float factor, const float* weight, void* y, uint32_t rows);
   void cut_into_tiles(const decoder::Batch& batch);
+  bool is_few(uint32_t tiles) const;
   void attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
@@ -135,6 +136,7 @@ class CudaOps final : public decoder::Ops {
   std::span<const LateRow> late_rows_;
   const TokenId* late_tokens_ = nullptr;
   std::vector<QueryTile> tiles_;  // of the batch, if there are any
+  uint32_t num_large_tiles_ = 0;  // the first of them
   std::vector<uint16_t> host_halves_;
   std::vector<float> host_rows_;  // what hidden() and logits() return
 };

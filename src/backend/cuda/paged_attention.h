@@ -8,11 +8,15 @@
 
 namespace quire::backend::cuda {
 
+/// Tiles of one size are computed by one kernel. A large tile reads its keys once for twice as many queries;
+/// a small one leaves room for more blocks of threads, and its spans can be shared.
+enum class TileSize : uint8_t { kSmall, kLarge };
+
 /// Consecutive tokens of one sequence whose queries one block of threads takes together.
 struct QueryTile {
   uint32_t sequence;        // row of the block tables
   uint32_t first_row;       // of q and out
-  uint32_t num_tokens;      // 1 to tokens_of_tile()
+  uint32_t num_tokens;      // 1 to tokens_of_tile() of its size
   uint32_t first_position;  // of the first of them in the sequence
 };
 
@@ -34,8 +38,9 @@ struct PagedAttentionArgs {
   uint32_t num_heads;            // a multiple of num_kv_heads: 1 to 16 times as many
   const uint32_t* block_tables;  // [sequences, table_stride]: block numbers, by position / block size
   uint32_t table_stride;         // entries; those that a tile's window begins behind are not read
-  const QueryTile* tiles;        // [num_tiles], on the device; no row is in two
+  const QueryTile* tiles;        // [num_tiles], on the device, large ones first; no row is in two
   uint32_t num_tiles;            // at most 65,535
+  uint32_t num_large_tiles;      // of them; none where spans are shared
   uint32_t shared_spans;  // 0: a block goes through all spans. Otherwise each has one, and this is the most
                           // that a tile has: tile_spans()
   float* partials;  // paged_attention_scratch() floats, at a multiple of 16 bytes; null for 0 shared spans
@@ -46,7 +51,7 @@ struct PagedAttentionArgs {
 /// Whether the kernels exist for this layout and number of query heads.
 bool supports_paged_attention(const KvBlocks& blocks, uint32_t num_heads);
 /// The most tokens of a tile.
-uint32_t tokens_of_tile(const KvBlocks& blocks, uint32_t num_heads);
+uint32_t tokens_of_tile(const KvBlocks& blocks, uint32_t num_heads, TileSize size);
 /// The spans that a tile sees.
 uint32_t tile_spans(const QueryTile& tile, uint32_t window);
 /// The floats of PagedAttentionArgs::partials.

@@ -105,11 +105,11 @@ __device__ __forceinline__ void multiply_add(Accumulator& c, const Matrices& a, 
 #endif
 }
 
-/// "Data Movement and Conversion Instructions: st". Two floats to shared memory, at a multiple of 8.
-__device__ __forceinline__ void store_shared_64(float* to, float first, float second) {
+/// "Data Movement and Conversion Instructions: st". Two floats to global memory, at a multiple of 8.
+__device__ __forceinline__ void store_64(float* to, float first, float second) {
 #ifdef __CUDACC__
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(first), "f"(second) : "memory");
+  const auto address = __cvta_generic_to_global(to);
+  asm volatile("st.global.v2.f32 [%0], {%1,%2};" ::"l"(address), "f"(first), "f"(second) : "memory");
 #else
   using HostPair = float __attribute__((vector_size(8)));
   *reinterpret_cast<HostPair*>(to) = HostPair{first, second};

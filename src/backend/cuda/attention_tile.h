@@ -1,0 +1,206 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/element.h"
+#include "backend/cuda/kv_stream.h"
+#include "backend/cuda/ptx_mma.h"
+
+// What a warp computes of a tile of keys on tensor cores. Its rows (queries of tokens by heads of a group)
+// lie in stacks of 16, and for all stacks it loads a part of K or V once. What a row becomes does not depend
+// on how many there are.
+namespace quire::backend::cuda {
+
+inline constexpr uint32_t kStackRows = 16;  // of one multiplication
+inline constexpr uint32_t kRowsOfLane = 2;  // l / 4 and l / 4 + 8 of a stack's
+inline constexpr uint32_t kColumns = 8;     // of a multiplication
+inline constexpr uint32_t kDepth = 16;      // of its sums
+
+/// Softmax so far of the lane's two rows of a stack, of which it has the columns of an accumulator in each
+/// stretch of eight dimensions. Scores are in units of log2.
+template <uint32_t kDim>
+struct RowState {
+  float maxima[kRowsOfLane];
+  float sums[kRowsOfLane];  // in a span: of the lane's own keys
+  ptx::Accumulator results[kDim / kColumns];
+
+  __device__ __forceinline__ void clear() {
+    QUIRE_UNROLL
+    for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+      maxima[r] = kMinusInfinity;
+      sums[r] = 0.0F;
+    }
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kDim / kColumns; ++i) results[i] = {};
+  }
+};
+
+/// What a row's results so far and those of one more span are multiplied with to have a common maximum. Of a
+/// row that has seen no key in either, with zeros.
+struct Merge {
+  float max;
+  float before;
+  float more;
+  __device__ __forceinline__ Merge(float max_before, float max_more) {
+    max = max_more > max_before ? max_more : max_before;
+    const float base = max == kMinusInfinity ? 0.0F : max;
+    before = ptx::exp2_approx(max_before - base);
+    more = ptx::exp2_approx(max_more - base);
+  }
+  /// Rounded the same wherever it is compiled.
+  __device__ __forceinline__ float of(float value_before, float value_more) const {
+    return ptx::fused(value_more, more, ptx::product(value_before, before));
+  }
+};
+
+__device__ __forceinline__ float quad_max(float value) {
+  value = larger(value, shuffle_xor(kWholeWarp, value, 1));
+  return larger(value, shuffle_xor(kWholeWarp, value, 2));
+}
+__device__ __forceinline__ float quad_sum(float value) {
+  value += shuffle_xor(kWholeWarp, value, 1);
+  return value + shuffle_xor(kWholeWarp, value, 2);
+}
+
+/// Of lane l the address of row l % 8 of matrix l / 8, where the matrices 1 and 3 lie 8 rows further down if
+/// kDownFirst and the matrices 2 and 3 otherwise; the others lie 8 columns to the right.
+template <bool kDownFirst, class T>
+__device__ __forceinline__ const T* matrix_row(const T* rows, uint32_t stride) {
+  const uint32_t lane = thread_x() % kWarp;
+  const uint32_t odd = lane / 8 % 2;
+  const uint32_t high = lane / 16;
+  return rows + (lane % 8 + 8 * (kDownFirst ? odd : high)) * stride + 8 * (kDownFirst ? high : odd);
+}
+
+/// A warp's queries, as matrices of a product's left side.
+template <uint32_t kDim, uint32_t kStacks>
+struct Queries {
+  ptx::Matrices at[kStacks][kDim / kDepth];
+
+  /// `rows`: the warp's, in shared memory.
+  template <class T>
+  __device__ __forceinline__ void load(const T* rows) {
+    constexpr uint32_t kRow = kMemoryRow<T, kDim>;
+    QUIRE_UNROLL
+    for (uint32_t s = 0; s < kStacks; ++s) {
+      QUIRE_UNROLL
+      for (uint32_t d = 0; d < kDim; d += kDepth) {
+        at[s][d / kDepth] =
+            ptx::load_matrices<false>(matrix_row<true>(rows + s * kStackRows * kRow + d, kRow));
+      }
+    }
+  }
+};
+
+/// Of a stack for the keys of a tile.
+struct Scores {
+  ptx::Accumulator at[kTileKeys / kColumns];
+};
+
+/// The scores of the warp's rows for the keys of a tile.
+template <class T, uint32_t kDim, uint32_t kStacks>
+__device__ __forceinline__ void score_tile(const T* keys, const Queries<kDim, kStacks>& queries,
+                                           Scores (&scores)[kStacks]) {
+  constexpr uint32_t kRow = kMemoryRow<T, kDim>;
+  QUIRE_UNROLL
+  for (uint32_t s = 0; s < kStacks; ++s) scores[s] = {};
+  QUIRE_UNROLL
+  for (uint32_t d = 0; d < kDim; d += kDepth) {
+    QUIRE_UNROLL
+    for (uint32_t key = 0; key < kTileKeys; key += 2 * kColumns) {
+      const ptx::Matrices b = ptx::load_matrices<false>(matrix_row<false>(keys + key * kRow + d, kRow));
+      QUIRE_UNROLL
+      for (uint32_t s = 0; s < kStacks; ++s) {
+        const ptx::Matrices& a = queries.at[s][d / kDepth];
+        ptx::multiply_add<T>(scores[s].at[key / kColumns], a, b.words[0], b.words[1]);
+        ptx::multiply_add<T>(scores[s].at[key / kColumns + 1], a, b.words[2], b.words[3]);
+      }
+    }
+  }
+}
+
+/// Turns the scores of a stack into weights and scales what its rows have by the new maxima. A key that a row
+/// does not see has weight 0; a tile of such keys changes no bit of the row. `begin`, `end`: the keys that
+/// each row sees.
+template <uint32_t kDim>
+__device__ __forceinline__ void weigh_tile(Scores& scores, float scale, uint32_t tile, const uint32_t* begin,
+                                           const uint32_t* end, RowState<kDim>& state) {
+  const uint32_t first = tile + thread_x() % 4 * 2;
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+    float max = kMinusInfinity;
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
+      const uint32_t key = first + i / 2 * kColumns + i % 2;
+      float& score = scores.at[i / 2].at[r * 2 + i % 2];
+      score = key >= begin[r] && key < end[r] ? ptx::product(score, scale) : kMinusInfinity;
+      max = larger(max, score);
+    }
+    const float new_max = larger(state.maxima[r], quad_max(max));
+    const float base = new_max == kMinusInfinity ? 0.0F : new_max;
+    const float rescale = ptx::exp2_approx(state.maxima[r] - base);
+    state.maxima[r] = new_max;
+    state.sums[r] = ptx::product(state.sums[r], rescale);
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
+      float& weight = scores.at[i / 2].at[r * 2 + i % 2];
+      weight = ptx::exp2_approx(weight - base);
+      state.sums[r] += weight;
+    }
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kDim / kColumns * 2; ++i) state.results[i / 2].at[r * 2 + i % 2] *= rescale;
+  }
+}
+
+/// The accumulators of a stack's weights for 16 keys from `key` on, as a matrix of a product's left side.
+template <class T>
+__device__ __forceinline__ ptx::Matrices left_side(const Scores& weights, uint32_t key) {
+  ptx::Matrices a;
+  QUIRE_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    const ptx::Accumulator& from = weights.at[key / kColumns + i / 2];
+    a.words[i] = pack_pair<T>(from.at[i % 2 * 2], from.at[i % 2 * 2 + 1]);
+  }
+  return a;
+}
+
+/// Adds the tile's values by their weights.
+template <class T, uint32_t kDim, uint32_t kStacks>
+__device__ __forceinline__ void add_values(const T* values, const Scores (&weights)[kStacks],
+                                           RowState<kDim> (&states)[kStacks]) {
+  constexpr uint32_t kRow = kMemoryRow<T, kDim>;
+  QUIRE_UNROLL
+  for (uint32_t key = 0; key < kTileKeys; key += kDepth) {
+    ptx::Matrices a[kStacks];
+    QUIRE_UNROLL
+    for (uint32_t s = 0; s < kStacks; ++s) a[s] = left_side<T>(weights[s], key);
+    QUIRE_UNROLL
+    for (uint32_t d = 0; d < kDim; d += 2 * kColumns) {
+      const ptx::Matrices b = ptx::load_matrices<true>(matrix_row<true>(values + key * kRow + d, kRow));
+      QUIRE_UNROLL
+      for (uint32_t s = 0; s < kStacks; ++s) {
+        ptx::multiply_add<T>(states[s].results[d / kColumns], a[s], b.words[0], b.words[1]);
+        ptx::multiply_add<T>(states[s].results[d / kColumns + 1], a[s], b.words[2], b.words[3]);
+      }
+    }
+  }
+}
+
+/// Adds a span to those before it, and leaves nothing of it.
+template <uint32_t kDim>
+__device__ __forceinline__ void merge_span(RowState<kDim>& span, RowState<kDim>& all) {
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+    const Merge merge(all.maxima[r], span.maxima[r]);
+    all.maxima[r] = merge.max;
+    all.sums[r] = merge.of(all.sums[r], quad_sum(span.sums[r]));
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kDim / kColumns * 2; ++i) {
+      float& value = all.results[i / 2].at[r * 2 + i % 2];
+      value = merge.of(value, span.results[i / 2].at[r * 2 + i % 2]);
+    }
+  }
+  span.clear();
+}
+
+}  // namespace quire::backend::cuda
