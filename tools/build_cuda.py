@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles the kernels of src/backend/cuda with nvcc and prints what each takes of a multiprocessor. Fails if one of them spills
-registers, or does not compile without a warning. With nvdisasm it also checks the machine code: that each entry of ptx.h became the
-instruction that it stands for, and that kernels that move much move 16 bytes at a time.
+registers, or does not compile without a warning, or if attention to few tokens has less than 32 KiB of K and V on their way to a
+multiprocessor. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that it stands for,
+and that kernels that move much move 16 bytes at a time.
 
 build_cuda.py [--arch 80,90] [--nvdisasm PATH] BUILD_DIR
 """
@@ -14,10 +15,19 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Of a multiprocessor.
+# Of a multiprocessor, by compute capability: threads, blocks and KiB of shared memory ("Compute Capabilities" in NVIDIA's CUDA C++
+# Programming Guide).
 REGISTERS = 65536
-MOST_THREADS = {"80": 2048, "90": 2048, "100": 2048}
-FEWER_THREADS = 1536  # 86, 89, 120
+LIMITS = {"80": (2048, 32, 164), "86": (1536, 16, 100), "89": (1536, 24, 100), "90": (2048, 32, 228), "100": (2048, 32, 228),
+          "120": (1536, 24, 100)}
+RESERVED = 1024  # bytes of shared memory that each block takes besides its own
+BYTES_IN_FLIGHT = 32 << 10  # that a multiprocessor must have asked for where memory is what bounds a kernel
+
+# Multiprocessors of the devices whose decodes are compared with them, and the shape of these: Llama 3.2 1B.
+DEVICES = {"80": ("A100", 108), "90": ("H200", 132)}
+BATCHES = (1, 8, 64)
+KV_HEADS, HEAD_DIM, CONTEXT, SPAN = 8, 64, 4096, 1024
+BLOCKS_TO_SHARE = 1024  # as in src/backend/cuda/cuda_ops.cpp
 
 # By kernel: the instructions that it must have.
 PIECES_IN_AND_OUT = [r"LDG\.E\.128.*", r"STG\.E\.128"]
@@ -112,9 +122,43 @@ def missing_code(name, opcodes):
     return [pattern for pattern in wanted if not any(re.fullmatch(pattern, opcode) for opcode in opcodes)]
 
 
+# As kernels name how they are launched: src/backend/cuda/paged_attention.cu.
+LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
+SMALL_ROWS = 64
+
+
+def rows_of(launch):
+    """Those of a tile: 16 of each stack of each warp."""
+    return int(launch["threads"]) // 32 * int(launch["stacks"]) * 16
+
+
+def resident_blocks(arch, threads, registers, shared):
+    """The blocks that a multiprocessor holds at once."""
+    most_threads, most_blocks, shared_kib = LIMITS.get(arch, LIMITS["86"])
+    # Registers are handed out to a warp by eights.
+    by_registers = REGISTERS // ((registers + 7) // 8 * 8 * threads)
+    return min(by_registers, most_blocks, most_threads // threads, (shared_kib << 10) // (shared + RESERVED))
+
+
+def is_memory_bound(name, launch):
+    """Whether it attends to few tokens, with heads that large models have."""
+    return rows_of(launch) == SMALL_ROWS and int(re.search(r"<\w+, (\d+)", name)[1]) >= HEAD_DIM
+
+
+def report_decodes(arch, name, blocks, shares_spans):
+    """Prints how the blocks of decodes fill a device, where the backend would launch this kernel for them."""
+    device, multiprocessors = DEVICES[arch]
+    for batch in BATCHES:
+        needed = batch * KV_HEADS
+        if (needed < BLOCKS_TO_SHARE) != shares_spans:
+            continue
+        needed *= CONTEXT // SPAN if shares_spans else 1
+        print(f"    {batch} decodes of {CONTEXT} tokens: {needed} blocks for {multiprocessors} multiprocessors of an {device}, "
+              f"which hold {blocks * multiprocessors}")
+
+
 def report(source, arch, rows, names):
     """Prints a row for each kernel; yields complaints."""
-    threads = threads_of(source)
     for row in rows:
         name = names[row["kernel"]]
         spills = int(row["stores"]) + int(row["loads"])
@@ -122,12 +166,20 @@ def report(source, arch, rows, names):
             yield f"{name} for sm_{arch} spills: {spills} bytes, stack {row['stack']}"
         if name.startswith("probe_"):
             continue
-        shared = re.search(r"(\d+) bytes smem", row["rest"])
+        launch = LAUNCH.search(name)
+        threads = int(launch["threads"]) if launch else threads_of(source)
+        static = re.search(r"(\d+) bytes smem", row["rest"])
+        shared = int(launch["shared"] if launch else 0) + int(static[1] if static else 0)
         registers = int(row["registers"])
-        # They are handed out to a warp by eights.
-        fit = REGISTERS // ((registers + 7) // 8 * 8 * threads) * threads if threads else 0
-        resident = min(fit, MOST_THREADS.get(arch, FEWER_THREADS))
-        print(f"{name:40} sm_{arch:4} {threads:7} {registers:9} {resident:16} {shared[1] if shared else 0:>13} {spills:6}")
+        blocks = resident_blocks(arch, threads, registers, shared) if threads else 0
+        in_flight = int(launch["in_flight"]) * blocks if launch else 0
+        short = LAUNCH.sub(lambda said: f"{rows_of(said)} rows", name).replace(" >", ">")
+        print(f"{short:42} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
+        if launch and is_memory_bound(name, launch):
+            if in_flight < BYTES_IN_FLIGHT:
+                yield f"{name} for sm_{arch} has {in_flight} bytes in flight in a multiprocessor, not {BYTES_IN_FLIGHT}"
+            if arch in DEVICES and name.startswith(f"attend_rows_kernel<Bf16, {HEAD_DIM},"):
+                report_decodes(arch, name, blocks, ", true" in name)
 
 
 def main():
@@ -144,7 +196,9 @@ def main():
     complaints = []
     checked = 0
     probes = ROOT / "tests/device_on_host/ptx_probe.cu"
-    print(f"{'kernel':40} {'device':7} {'threads':>7} {'registers':>9} {'resident threads':>16} {'static shared':>13} {'spills':>6}")
+    print("Of a block its threads, their registers and its shared memory (dynamic as far as the kernel's name says it); of a "
+          "multiprocessor the blocks and the bytes of K and V on their way.")
+    print(f"{'kernel':42} {'device':7} {'threads':>7} {'registers':>9} {'shared':>7} {'blocks':>6} {'in flight':>9} {'spills':>6}")
     for arch in options.arch.split(","):
         for source in [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]:
             cubin, rows = compile_source(nvcc, source, arch, options.build)

@@ -55,6 +55,9 @@ class BlockRun {
   std::optional<Stuck> run(uint32_t threads, const Stamp& first, SplitMix64& rng, void (*call)(const void*),
                            const void* closure);
 
+  /// That the first thread of the last block has passed.
+  uint32_t barriers() const { return fibers_[0].stamp.barriers; }
+
   /// The thread that runs now; null outside of kernels.
   static thread_local Fiber* running;
   /// The running thread waits.

@@ -75,6 +75,8 @@ class Device {
 
   const std::vector<Finding>& findings() const { return findings_; }
   std::string report() const;
+  /// That the first thread of the last block has passed.
+  uint32_t barriers() const { return run_.barriers(); }
   /// By kernel; empty unless it counts.
   const std::map<std::string, Traffic>& traffic() const { return traffic_; }
 

@@ -29,7 +29,7 @@ constexpr uint32_t kNumBlocks = 24;
 /// A model on the device, and sequences whose blocks are scattered.
 class OnDevice {
  public:
-  OnDevice(const std::filesystem::path& model, DType dtype, uint64_t order, uint32_t rows = 64)
+  OnDevice(const std::filesystem::path& model, DType dtype, uint64_t order, uint32_t few_blocks = 128)
       : device_(order),
         config_(formats::load_model_config(model)),
         weights_(cuda::load_weights(model, config_, dtype, pool_, nullptr)),
@@ -37,7 +37,7 @@ class OnDevice {
         cache_(config_, dtype, kNumBlocks * groups_, kBlockSize),
         gemm_(cublaslt(), nullptr),
         ops_(config_, weights_, cache_, gemm_, nullptr,
-             {.rows = rows, .seqs = 8, .positions = 128, .logit_rows = 64}),
+             {.rows = 64, .seqs = 8, .positions = 128, .logit_rows = 64, .few_blocks = few_blocks}),
         pass_(config_, dtype, 128) {
     for (uint32_t block = 0; block < cache_.num_blocks(); ++block) {
       free_.push_back((block * 7 + 3) % cache_.num_blocks());
@@ -166,6 +166,29 @@ TEST_P(Families, LogitsAreTheCpus) {
       done[0] += more_first;
       done[1] += more_second;
     }
+    EXPECT_TRUE(on_device.device().findings().empty()) << on_device.device().report();
+  }
+}
+
+TEST(ForwardPass, BitsDoNotDependOnTheSizeOfTiles) {
+  QUIRE_NEEDS_DATA("golden-models/llama3-tied");
+  const std::filesystem::path model = data_dir() / "golden-models" / "llama3-tied";
+  // As a large tile and a small one, if there are enough of them, or as small ones.
+  const std::vector<TokenId> prompt = some_tokens(60, 512, 1);
+  const std::vector<TokenId> begin(prompt.begin(), prompt.begin() + 7);
+  const std::vector<TokenId> rest(prompt.begin() + 7, prompt.end());
+  std::vector<float> expected;
+  for (const uint32_t few_blocks : {128U, 1U}) {
+    OnDevice on_device(model, DType::kBF16, few_blocks, few_blocks);
+    const std::vector<float> found = on_device.step({{3, prompt}});
+    if (expected.empty()) expected = found;
+    EXPECT_EQ(found, expected);
+    std::vector<float> joined = on_device.step({{0, begin}, {1, begin}});
+    joined.resize(joined.size() / 2);
+    const std::vector<float> last = on_device.step({{1, {5}}, {0, rest}, {2, begin}});
+    joined.insert(joined.end(), last.begin() + 512,
+                  last.begin() + 512 + static_cast<ptrdiff_t>(rest.size() * 512));
+    EXPECT_EQ(joined, expected);
     EXPECT_TRUE(on_device.device().findings().empty()) << on_device.device().report();
   }
 }

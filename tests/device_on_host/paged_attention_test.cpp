@@ -22,7 +22,7 @@ using Sequence = AttendedSequence;
 /// How a batch is computed; nothing of it may show in the results.
 struct Manner {
   uint32_t tile_tokens = 128;  // or as many as a tile has
-  bool shares_spans = false;   // then all tiles are small
+  bool shares_spans = false;   // of small tiles
 };
 
 class RowBatch {
@@ -34,7 +34,7 @@ class RowBatch {
     std::vector<QueryTile> tiles;
     const uint32_t small = tokens_of_tile(shape.blocks(), shape.heads(), TileSize::kSmall);
     const uint32_t large = tokens_of_tile(shape.blocks(), shape.heads(), TileSize::kLarge);
-    const uint32_t most = std::min(manner.tile_tokens, manner.shares_spans ? small : large);
+    const uint32_t most = std::min(manner.tile_tokens, large);
     for (uint32_t i = 0; i < sequences.size(); ++i) {
       const Sequence& sequence = *sequences[i];
       const auto first_row = static_cast<uint32_t>(q.size() / shape.q_width());
@@ -43,8 +43,8 @@ class RowBatch {
       for (uint32_t row = 0; row < sequence.rows; row += most) {
         const QueryTile tile{i, first_row + row, std::min(most, sequence.rows - row),
                              sequence.length - sequence.rows + row};
-        if (manner.shares_spans) spans_ = std::max(spans_, tile_spans(tile, shape.window));
         const bool is_large = tile.num_tokens > small;
+        if (manner.shares_spans && !is_large) spans_ = std::max(spans_, tile_spans(tile, shape.window));
         tiles.insert(is_large ? tiles.begin() : tiles.end(), tile);
         num_large_tiles_ += is_large ? 1 : 0;
       }
@@ -215,7 +215,7 @@ TEST_P(TilesOfBothSizes, GiveTheSameBitsWhereverAChunkIsCut) {
     const uint32_t cut = all.length - all.rows + first;
     if (first != 0) chunks.push_back(chunk_of(shape, all, cut, first));
     chunks.push_back(chunk_of(shape, all, all.length, all.rows - first));
-    for (const Manner& manner : {Manner{}, Manner{16}, Manner{16, true}}) {
+    for (const Manner& manner : {Manner{}, Manner{128, true}, Manner{16}, Manner{16, true}}) {
       Device device(first + manner.tile_tokens);
       const auto found = run(device, shape, chunks, first, manner);
       ASSERT_TRUE(device.findings().empty()) << device.report();
@@ -232,6 +232,17 @@ INSTANTIATE_TEST_SUITE_P(Dims, TilesOfBothSizes, testing::Values(16, 64, 80, 128
                          testing::PrintToStringParamName());
 
 #ifndef QUIRE_REAL_DEVICE
+TEST(PagedAttentionRows, ATileOfKeysTakesOneBarrier) {
+  const Shape shape{DType::kBF16, 128, 1, 4, 0, 16};
+  const auto barriers = [&](uint32_t keys, uint32_t rows) {
+    Device device(keys);
+    run(device, shape, {{shape, keys, rows, 1}}, 1, {});
+    return device.barriers();
+  };
+  EXPECT_EQ(barriers(96, 1), barriers(64, 1) + 1);
+  EXPECT_EQ(barriers(96, 32), barriers(64, 32) + 1);
+}
+
 TEST(PagedAttentionRows, ReadsEachKeyAndValueOnceForATile) {
   for (const uint32_t head_dim : {64U, 128U}) {
     const Shape shape{DType::kBF16, head_dim, 2, 4, 0, 16};

@@ -23,8 +23,9 @@ using decoder::Rows;
 /// results take little memory.
 constexpr size_t kMostAttentionRows = 256;
 constexpr size_t kMostPartialBytes = 64 << 20;
-/// Blocks of threads below which spans are shared among more of them.
-constexpr uint32_t kFewBlocks = 128;
+/// Blocks of threads with small tiles of attention below which spans are shared among more of them: twice
+/// what a large device holds at once, so that none of its multiprocessors is long without work at the end.
+constexpr uint32_t kBlocksToShare = 1024;
 constexpr size_t kNumbersOfTile = sizeof(QueryTile) / sizeof(uint32_t);
 
 size_t bytes_of_partials(const model::ModelConfig& config, uint32_t positions) {
@@ -169,7 +170,7 @@ void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
   const uint32_t large = tokens_of_tile(cache_.blocks(), config_.num_heads, TileSize::kLarge);
   uint32_t in_large = 0;
   for (const decoder::BatchSeq& seq : batch.seqs) in_large += (seq.num_tokens + large - 1) / large;
-  const uint32_t most = is_few(in_large) ? small : large;
+  const uint32_t most = in_large * config_.num_kv_heads < limits_.few_blocks ? small : large;
   uint32_t row = 0;
   for (uint32_t index = 0; index < batch.seqs.size(); ++index) {
     const decoder::BatchSeq& seq = batch.seqs[index];
@@ -188,9 +189,6 @@ void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
   };
   std::ranges::stable_sort(tiles_, std::ranges::greater{}, place);
 }
-
-/// Whether tiles leave most of a device without work.
-bool CudaOps::is_few(uint32_t tiles) const { return tiles * config_.num_kv_heads < kFewBlocks; }
 
 void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
   const size_t rows = batch.tokens.size();
@@ -395,8 +393,8 @@ void CudaOps::attend_rows(uint32_t layer, const uint32_t* tables, const decoder:
   }
 }
 
-/// A block of threads for each tile of rows. Few tiles share their spans among more blocks, as far as there
-/// is memory for what these leave.
+/// A block of threads for each tile of rows. Small tiles, if there are not many, share their spans among more
+/// blocks, as far as there is memory for what these leave.
 void CudaOps::attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores) {
   PagedAttentionArgs args{.blocks = cache_.blocks(),
                           .cache = cache_.layer(layer),
@@ -414,8 +412,9 @@ void CudaOps::attend_tiles(uint32_t layer, const uint32_t* tables, const decoder
                           .partials = reinterpret_cast<float*>(arena_.partials),
                           .scale = scores.scale,
                           .window = scores.window};
-  if (num_large_tiles_ == 0 && is_few(inputs_.num_tiles)) {
-    for (const QueryTile& tile : tiles_) {
+  const std::span small = std::span(tiles_).subspan(num_large_tiles_);
+  if (!small.empty() && small.size() * config_.num_kv_heads < kBlocksToShare) {
+    for (const QueryTile& tile : small) {
       args.shared_spans = std::max(args.shared_spans, tile_spans(tile, scores.window));
     }
     const size_t room = attention_rows(config_, limits_) * bytes_of_partials(config_, limits_.positions);

@@ -107,7 +107,6 @@ class CudaOps final : public decoder::Ops {
   void fill_inputs(const decoder::Batch& batch, uint32_t* to);
   void norm_rows(const void* x, void* residual, float factor, const float* weight, void* y, uint32_t rows);
   void cut_into_tiles(const decoder::Batch& batch);
-  bool is_few(uint32_t tiles) const;
   void attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);

@@ -13,6 +13,8 @@ struct StepLimits {
   uint32_t seqs = 0;        // sequences in it
   uint32_t positions = 0;   // tokens of a sequence
   uint32_t logit_rows = 0;  // rows of logits that are asked for at once
+  /// Blocks of threads with large tiles of attention below which tiles are small. No result depends on it.
+  uint32_t few_blocks = 128;
 };
 
 struct CudaOptions {

@@ -5,6 +5,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/kv_stream.h"
+#include "backend/cuda/kv_tile.h"
 #include "backend/cuda/paged_attention.h"
 
 namespace quire::backend::cuda {
@@ -248,7 +249,7 @@ __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArg
 }
 
 template <class T, uint32_t kDim, bool kShared, uint32_t kRows>
-LaunchError attend_in_tiles_of(const PagedAttentionArgs& args, Stream stream) {
+LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
   using Shape = typename ThreadBlockFor<T, kDim, kRows>::Type;
   const LaunchShape shape{{kShared ? args.shared_spans : 1, args.blocks.num_kv_heads, args.num_tiles},
                           Shape::kThreads,
@@ -258,31 +259,41 @@ LaunchError attend_in_tiles_of(const PagedAttentionArgs& args, Stream stream) {
                 attend_rows_kernel<T, kDim, kShared, Shape>, args);
 }
 
-template <class T, uint32_t kDim>
-LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
-  if (args.shared_spans != 0) return attend_in_tiles_of<T, kDim, true, kSmallRows>(args, stream);
-  LaunchError error = 0;
-  PagedAttentionArgs part = args;
-  part.num_tiles = args.num_large_tiles;
-  if (part.num_tiles != 0) error = attend_in_tiles_of<T, kDim, false, kLargeRows>(part, stream);
-  part.tiles = args.tiles + args.num_large_tiles;
-  part.num_tiles = args.num_tiles - args.num_large_tiles;
-  if (error != 0 || part.num_tiles == 0) return error;
-  return attend_in_tiles_of<T, kDim, false, kSmallRows>(part, stream);
+/// All of the tiles with one kernel.
+template <class T, bool kShared, uint32_t kRows>
+LaunchError attend_tiles(const PagedAttentionArgs& args, Stream stream) {
+  if (args.num_tiles == 0) return 0;
+  switch (args.blocks.head_dim) {
+    case 16:
+      return attend<T, 16, kShared, kRows>(args, stream);
+    case 32:
+      return attend<T, 32, kShared, kRows>(args, stream);
+    case 64:
+      return attend<T, 64, kShared, kRows>(args, stream);
+    case 80:
+      return attend<T, 80, kShared, kRows>(args, stream);
+    case 96:
+      return attend<T, 96, kShared, kRows>(args, stream);
+    default:
+      return attend<T, 128, kShared, kRows>(args, stream);
+  }
 }
 
 template <class T>
 LaunchError attend_and_merge(const PagedAttentionArgs& args, Stream stream) {
-  LaunchError error = 0;
-  if (args.blocks.head_dim == 16) error = attend<T, 16>(args, stream);
-  if (args.blocks.head_dim == 32) error = attend<T, 32>(args, stream);
-  if (args.blocks.head_dim == 64) error = attend<T, 64>(args, stream);
-  if (args.blocks.head_dim == 80) error = attend<T, 80>(args, stream);
-  if (args.blocks.head_dim == 96) error = attend<T, 96>(args, stream);
-  if (args.blocks.head_dim == 128) error = attend<T, 128>(args, stream);
-  if (error != 0 || args.shared_spans == 0) return error;
-  const LaunchShape shape{{kSmallRows, args.blocks.num_kv_heads, args.num_tiles}, kThreads, 0, stream};
-  return launch("merge_spans", shape, merge_spans_kernel<T>, args);
+  PagedAttentionArgs large = args;
+  large.num_tiles = args.num_large_tiles;
+  large.shared_spans = 0;
+  PagedAttentionArgs small = args;
+  small.tiles = args.tiles + args.num_large_tiles;
+  small.num_tiles = args.num_tiles - args.num_large_tiles;
+  LaunchError error = attend_tiles<T, false, kLargeRows>(large, stream);
+  if (error != 0) return error;
+  if (args.shared_spans == 0) return attend_tiles<T, false, kSmallRows>(small, stream);
+  error = attend_tiles<T, true, kSmallRows>(small, stream);
+  if (error != 0 || small.num_tiles == 0) return error;
+  const LaunchShape shape{{kSmallRows, args.blocks.num_kv_heads, small.num_tiles}, kThreads, 0, stream};
+  return launch("merge_spans", shape, merge_spans_kernel<T>, small);
 }
 
 }  // namespace

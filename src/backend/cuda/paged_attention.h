@@ -40,9 +40,9 @@ struct PagedAttentionArgs {
   uint32_t table_stride;         // entries; those that a tile's window begins behind are not read
   const QueryTile* tiles;        // [num_tiles], on the device, large ones first; no row is in two
   uint32_t num_tiles;            // at most 65,535
-  uint32_t num_large_tiles;      // of them; none where spans are shared
-  uint32_t shared_spans;  // 0: a block goes through all spans. Otherwise each has one, and this is the most
-                          // that a tile has: tile_spans()
+  uint32_t num_large_tiles;      // of them
+  uint32_t shared_spans;  // 0: a block goes through all spans. Otherwise each span of a small tile has its
+                          // own block, and this is the most that such a tile has: tile_spans()
   float* partials;  // paged_attention_scratch() floats, at a multiple of 16 bytes; null for 0 shared spans
   float scale;      // factor of q.k, usually 1/sqrt(head_dim)
   uint32_t window;  // a query at p reads keys in (p - window, p]; 0: all keys up to p
