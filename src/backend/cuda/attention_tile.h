@@ -119,24 +119,37 @@ __device__ __forceinline__ void score_tile(const T* keys, const Queries<kDim, kS
   }
 }
 
-/// Turns the scores of a stack into weights and scales what its rows have by the new maxima. A key that a row
-/// does not see has weight 0; a tile of such keys changes no bit of the row. `begin`, `end`: the keys that
-/// each row sees.
-template <uint32_t kDim>
-__device__ __forceinline__ void weigh_tile(Scores& scores, float scale, uint32_t tile, const uint32_t* begin,
-                                           const uint32_t* end, RowState<kDim>& state) {
+/// The keys that the lane's rows of a stack see.
+struct SeenKeys {
+  uint32_t begin[kRowsOfLane];
+  uint32_t end[kRowsOfLane];
+};
+
+/// Leaves of the scores of a stack those of the keys that their rows see; the others become minus infinity.
+__device__ __forceinline__ void mask_tile(Scores& scores, uint32_t tile, const SeenKeys& seen) {
   const uint32_t first = tile + thread_x() % 4 * 2;
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
+      const uint32_t key = first + i / 2 * kColumns + i % 2;
+      if (key < seen.begin[r] || key >= seen.end[r]) scores.at[i / 2].at[r * 2 + i % 2] = kMinusInfinity;
+    }
+  }
+}
+
+/// Turns the scores of a stack, times `scale`, into weights, and scales what its rows have by the new maxima.
+/// A key that a row does not see has weight 0; a tile of such keys changes no bit of the row.
+template <uint32_t kDim>
+__device__ __forceinline__ void weigh_tile(Scores& scores, float scale, RowState<kDim>& state) {
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
     float max = kMinusInfinity;
     QUIRE_UNROLL
     for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
-      const uint32_t key = first + i / 2 * kColumns + i % 2;
-      float& score = scores.at[i / 2].at[r * 2 + i % 2];
-      score = key >= begin[r] && key < end[r] ? ptx::product(score, scale) : kMinusInfinity;
-      max = larger(max, score);
+      max = larger(max, scores.at[i / 2].at[r * 2 + i % 2]);
     }
-    const float new_max = larger(state.maxima[r], quad_max(max));
+    const float new_max = larger(state.maxima[r], ptx::product(quad_max(max), scale));
     const float base = new_max == kMinusInfinity ? 0.0F : new_max;
     const float rescale = ptx::exp2_approx(state.maxima[r] - base);
     state.maxima[r] = new_max;
@@ -144,7 +157,7 @@ __device__ __forceinline__ void weigh_tile(Scores& scores, float scale, uint32_t
     QUIRE_UNROLL
     for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
       float& weight = scores.at[i / 2].at[r * 2 + i % 2];
-      weight = ptx::exp2_approx(weight - base);
+      weight = ptx::exp2_approx(ptx::fused(weight, scale, -base));
       state.sums[r] += weight;
     }
     QUIRE_UNROLL

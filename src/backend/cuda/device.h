@@ -177,7 +177,14 @@ __device__ __forceinline__ float shuffle_xor(uint32_t mask, float value, uint32_
 #endif
 }
 
-__device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a; }
+/// Of two numbers.
+__device__ __forceinline__ float larger(float a, float b) {
+#ifdef __CUDACC__
+  return fmaxf(a, b);
+#else
+  return b > a ? b : a;
+#endif
+}
 
 /// The sum over the warp, the same bits in every lane. All lanes reach it.
 __device__ __forceinline__ float warp_sum(float value) {

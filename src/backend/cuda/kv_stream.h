@@ -59,7 +59,7 @@ class KvStream {
   static constexpr uint32_t kHalf = kTileKeys / 2;  // lies in one block
 
   __device__ __forceinline__ uint32_t block_at(uint32_t first) const {
-    return first < end_ && first + kHalf > begin_ ? table_[first / blocks_.block_size] : 0;
+    return first < end_ && first + kHalf > begin_ ? table_[first >> (blocks_.block_size == 32 ? 5 : 4)] : 0;
   }
   __device__ __forceinline__ void read_table() {
     first_block_ = block_at(tile_);
@@ -84,7 +84,8 @@ class KvStream {
           continue;
         }
         const uint32_t block = in_tile < kHalf ? first_block_ : second_block_;
-        const T* from = head_ + block * blocks_.block_elements() + key % blocks_.block_size * kDim + d;
+        const T* from =
+            head_ + block * blocks_.block_elements() + (key & (blocks_.block_size - 1)) * kDim + d;
         copy_async(to, from, 16);
         copy_async(to + kTile, from + blocks_.v_after_k(), 16);
       }

@@ -47,8 +47,8 @@ struct Work {
   uint32_t rows;
   uint32_t keys_from;  // those that the block goes through
   uint32_t keys_to;
-  uint32_t begin[Shape::kStacks][kRowsOfLane];  // the keys of the lane's rows
-  uint32_t end[Shape::kStacks][kRowsOfLane];
+  uint32_t whole_from;  // the keys that all rows of the warp see
+  uint32_t whole_to;
 
   __device__ __forceinline__ explicit Work(const PagedAttentionArgs& args) : tile(args.tiles[block_z()]) {
     group = args.num_heads / args.blocks.num_kv_heads;
@@ -60,15 +60,22 @@ struct Work {
       keys_from = keys_from > span * kSpanKeys ? keys_from : span * kSpanKeys;
       keys_to = keys_to < (span + 1) * kSpanKeys ? keys_to : (span + 1) * kSpanKeys;
     }
+    const uint32_t last_of_warp = first_row_of_warp() + Shape::kRowsOfWarp - 1;
+    const uint32_t last = last_of_warp < rows ? last_of_warp : rows - 1;
+    whole_from = first_key(tile.first_position + last / group + 1, args.window);
+    whole_to = tile.first_position + first_row_of_warp() / group + 1;
+  }
+
+  /// Computed where it is needed, in few tiles: registers have no room for it.
+  __device__ __forceinline__ SeenKeys seen_of_lane(const PagedAttentionArgs& args, uint32_t stack) const {
+    SeenKeys seen;
     QUIRE_UNROLL
-    for (uint32_t s = 0; s < Shape::kStacks; ++s) {
-      QUIRE_UNROLL
-      for (uint32_t r = 0; r < kRowsOfLane; ++r) {
-        const uint32_t row = row_of_lane(s, r);
-        end[s][r] = row < rows ? tile.first_position + row / group + 1 : 0;
-        begin[s][r] = first_key(end[s][r], args.window);
-      }
+    for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+      const uint32_t row = row_of_lane(stack, r);
+      seen.end[r] = row < rows ? tile.first_position + row / group + 1 : 0;
+      seen.begin[r] = first_key(seen.end[r], args.window);
     }
+    return seen;
   }
 
   /// Of a row of the tile: the row of q and out, and the head.
@@ -192,11 +199,13 @@ __global__ void __launch_bounds__(Shape::kThreads) attend_rows_kernel(PagedAtten
   for (uint32_t tile = work.keys_from / kTileKeys * kTileKeys; tile < work.keys_to; tile += kTileKeys) {
     const T* keys = kv.next();
     if (!has_rows) continue;
+    const bool is_whole = tile >= work.whole_from && tile + kTileKeys <= work.whole_to;
     Scores scores[kStacks];
     score_tile(keys, queries, scores);
     QUIRE_UNROLL
     for (uint32_t s = 0; s < kStacks; ++s) {
-      weigh_tile(scores[s], args.scale * kLog2E, tile, work.begin[s], work.end[s], span[s]);
+      if (!is_whole) mask_tile(scores[s], tile, work.seen_of_lane(args, s));
+      weigh_tile(scores[s], args.scale * kLog2E, span[s]);
     }
     add_values(keys + Stream::kTile, scores, span);
     if constexpr (!kShared) {
