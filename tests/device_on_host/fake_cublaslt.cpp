@@ -240,13 +240,21 @@ void multiply(const std::vector<float>& a, const float* b, uint64_t length, uint
   }
 }
 
+size_t extent_of(const Layout& layout) {
+  return ((layout.columns - 1) * static_cast<size_t>(layout.ld) + layout.rows) * bytes_of(layout.type);
+}
+
+bool overlap(const void* a, const Layout& a_layout, const void* b, const Layout& b_layout) {
+  const auto first = reinterpret_cast<uintptr_t>(a);
+  const auto second = reinterpret_cast<uintptr_t>(b);
+  return first < second + extent_of(b_layout) && second < first + extent_of(a_layout);
+}
+
 Status check_memory(const char* what, const void* at, const Layout& layout, bool is_read) {
   if (reinterpret_cast<uintptr_t>(at) % kAlignment != 0) {
     return refuse(kInvalidValue, fmt::format("{} at no multiple of 16 bytes", what));
   }
-  const size_t columns = layout.columns - 1;
-  const size_t bytes = (columns * static_cast<size_t>(layout.ld) + layout.rows) * bytes_of(layout.type);
-  const std::string why = Device::current()->why_not(at, bytes, is_read);
+  const std::string why = Device::current()->why_not(at, extent_of(layout), is_read);
   return why.empty() ? kSuccess : refuse(kInvalidValue, fmt::format("{}: {}", what, why));
 }
 
@@ -267,6 +275,9 @@ Status check_memory(const Product& of, bool is_read) {
   Status status = check_memory("A", of.a, of.a_layout, is_read);
   if (status == kSuccess) status = check_memory("B", of.b, of.b_layout, is_read);
   if (status == kSuccess) status = check_memory("D", of.d, of.d_layout, false);
+  if (overlap(of.a, of.a_layout, of.d, of.d_layout) || overlap(of.b, of.b_layout, of.d, of.d_layout)) {
+    status = refuse(kInvalidValue, "D lies over A or B");
+  }
   if (status != kSuccess || of.operation.epilogue != kAddBias) return status;
   const Layout vector{of.operation.bias_type, of.d_layout.rows, 1, static_cast<int64_t>(of.d_layout.rows)};
   return check_memory("the bias", of.operation.bias, vector, is_read);

@@ -19,45 +19,10 @@ namespace {
 using decoder::Norm;
 using decoder::Rows;
 
-/// Rows whose attention is computed at once: so many that they fill a device, and so few that their partial
-/// results take little memory.
-constexpr size_t kMostAttentionRows = 256;
-constexpr size_t kMostPartialBytes = 64 << 20;
 /// Blocks of threads with small tiles of attention below which spans are shared among more of them: twice
 /// what a large device holds at once, so that none of its multiprocessors is long without work at the end.
 constexpr uint32_t kBlocksToShare = 1024;
-constexpr size_t kNumbersOfTile = sizeof(QueryTile) / sizeof(uint32_t);
-
-size_t bytes_of_partials(const model::ModelConfig& config, uint32_t positions) {
-  DecodeAttentionArgs one{};
-  one.blocks.head_dim = config.head_dim;
-  one.num_queries = 1;
-  one.num_heads = config.num_heads;
-  one.max_spans = most_attention_spans(positions, 0);
-  return decode_attention_scratch(one) * sizeof(float);
-}
-
-uint32_t attention_rows(const model::ModelConfig& config, const StepLimits& limits) {
-  const size_t fit = std::max<size_t>(1, kMostPartialBytes / bytes_of_partials(config, limits.positions));
-  return static_cast<uint32_t>(std::min({fit, kMostAttentionRows, size_t{limits.rows}}));
-}
-
-/// Gives out parts of one allocation, of which the size is found first.
-class Parts {
- public:
-  explicit Parts(std::byte* base) : base_(base) {}
-  std::byte* take(size_t bytes) {
-    constexpr size_t kAlignment = 256;
-    std::byte* part = base_ == nullptr ? nullptr : base_ + size_;
-    size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return part;
-  }
-  size_t size() const { return size_; }
-
- private:
-  std::byte* base_;
-  size_t size_ = 0;
-};
+static_assert(sizeof(QueryTile) == kNumbersOfTile * sizeof(uint32_t));
 
 }  // namespace
 
@@ -71,7 +36,7 @@ CudaOps::CudaOps(const model::ModelConfig& config, const ModelWeights& weights, 
       limits_(limits),
       dtype_(weights.dtype),
       memory_(bytes_for(config, dtype_, cache.blocks().block_size, limits), "activations"),
-      arena_(Arena::lay_out(config, dtype_, cache.blocks().block_size, limits, memory_.data())),
+      arena_(lay_out_activations(config, dtype_, cache.blocks().block_size, limits), memory_.data()),
       has_tiles_(supports_paged_attention(cache.blocks(), config.num_heads)),
       input_staging_(arena_.input_bytes, "the inputs of steps"),
       places_staging_(limits.logit_rows * sizeof(uint32_t), "the inputs of steps") {
@@ -87,46 +52,23 @@ CudaOps::CudaOps(const model::ModelConfig& config, const ModelWeights& weights, 
 
 size_t CudaOps::bytes_for(const model::ModelConfig& config, DType dtype, uint32_t block_size,
                           const StepLimits& limits) {
-  return Arena::lay_out(config, dtype, block_size, limits, nullptr).size;
+  return lay_out_activations(config, dtype, block_size, limits).bytes;
 }
 
-CudaOps::Arena CudaOps::Arena::lay_out(const model::ModelConfig& config, DType dtype, uint32_t block_size,
-                                       const StepLimits& limits, std::byte* base) {
-  Parts parts(base);
-  Arena out;
-  const size_t element = dtype_bytes(dtype);
-  const size_t rows = padded_rows(limits.rows);
-  const size_t selected = padded_rows(limits.logit_rows);
-  const size_t q = size_t{config.num_heads} * config.head_dim;
-  const size_t kv = size_t{config.num_kv_heads} * config.head_dim;
-  const auto activations = [&](Rows which, size_t width) {
-    out.rows[static_cast<size_t>(which)] = parts.take(rows * width * element);
-  };
-  activations(Rows::kResidual, config.hidden_size);
-  activations(Rows::kNormed, config.hidden_size);
-  activations(Rows::kQkv, q + 2 * kv);
-  activations(Rows::kAttended, q);
-  activations(Rows::kAdded, config.hidden_size);
-  out.gate_up = parts.take(rows * 2 * config.ffn_size * element);
-  out.ffn = parts.take(rows * config.ffn_size * element);
-  out.selected = parts.take(selected * config.hidden_size * element);
-  out.logits = parts.take(selected * result_stride(config.vocab_size, DType::kF32) * sizeof(float));
-  out.partials = parts.take(attention_rows(config, limits) * bytes_of_partials(config, limits.positions));
-  out.places = parts.take(limits.logit_rows * sizeof(uint32_t));
-  const size_t groups = model::group_layers(config).windows.size();
-  const size_t entries = (limits.positions + block_size - 1) / block_size;
-  // At worst each row is a tile.
-  out.input_bytes =
-      (limits.rows * (4 + kNumbersOfTile + groups) + groups * limits.seqs * entries) * sizeof(uint32_t);
-  out.input = parts.take(out.input_bytes);
-  const auto angles = [&](model::LayerRope kind, const model::RopeConfig& rope) {
-    out.angles[static_cast<size_t>(kind)] =
-        parts.take(size_t{limits.positions} * config.rotary(rope) * sizeof(float));
-  };
-  angles(model::LayerRope::kMain, config.rope);
-  if (config.local_rope) angles(model::LayerRope::kLocal, *config.local_rope);
-  out.size = parts.size();
-  return out;
+CudaOps::Arena::Arena(const Activations& all, std::byte* base)
+    : partial_bytes(all.of(Activation::kPartials).bytes), input_bytes(all.of(Activation::kInput).bytes) {
+  const auto at = [&](Activation which) { return base + all.of(which).offset; };
+  for (size_t i = 0; i < std::size(rows); ++i) rows[i] = base + all.buffers[i].offset;
+  static_assert(static_cast<size_t>(Activation::kAdded) == static_cast<size_t>(Rows::kAdded));
+  gate_up = at(Activation::kGateUp);
+  ffn = at(Activation::kFfn);
+  selected = at(Activation::kSelected);
+  logits = at(Activation::kLogits);
+  partials = at(Activation::kPartials);
+  places = at(Activation::kPlaces);
+  input = at(Activation::kInput);
+  angles[static_cast<size_t>(model::LayerRope::kMain)] = at(Activation::kMainAngles);
+  angles[static_cast<size_t>(model::LayerRope::kLocal)] = at(Activation::kLocalAngles);
 }
 
 uint32_t CudaOps::table_stride() const {
@@ -417,8 +359,7 @@ void CudaOps::attend_tiles(uint32_t layer, const uint32_t* tables, const decoder
     for (const QueryTile& tile : small) {
       args.shared_spans = std::max(args.shared_spans, tile_spans(tile, scores.window));
     }
-    const size_t room = attention_rows(config_, limits_) * bytes_of_partials(config_, limits_.positions);
-    const bool fits = paged_attention_scratch(args) * sizeof(float) <= room;
+    const bool fits = paged_attention_scratch(args) * sizeof(float) <= arena_.partial_bytes;
     if (args.shared_spans == 1 || !fits) args.shared_spans = 0;
   }
   if (args.shared_spans == 0) args.partials = nullptr;

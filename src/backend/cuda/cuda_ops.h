@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/cuda/activations.h"
 #include "backend/cuda/cuda_options.h"
 #include "backend/cuda/device_sampler.h"
 #include "backend/cuda/gemm.h"
@@ -74,11 +75,9 @@ class CudaOps final : public decoder::Ops {
     std::byte* places = nullptr;    // [logit rows]: of select()
     std::byte* input = nullptr;     // Inputs
     std::byte* angles[3] = {};      // by model::LayerRope: [positions][rotary] f32
-    size_t size = 0;
+    size_t partial_bytes = 0;
     size_t input_bytes = 0;
-    /// With `base` null, only the size is of use.
-    static Arena lay_out(const model::ModelConfig& config, DType dtype, uint32_t block_size,
-                         const StepLimits& limits, std::byte* base);
+    Arena(const Activations& all, std::byte* base);
   };
   /// What a step's kernels read of its batch: places in Arena::input, in numbers.
   struct Inputs {

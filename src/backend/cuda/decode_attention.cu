@@ -12,7 +12,7 @@ namespace {
 
 static_assert(kTileKeys == kWarp);  // in a tile, a lane is a key
 constexpr uint32_t kHeadsOfWarp = kMostGroup / kWarps;
-constexpr uint32_t kScores = 2;  // of a partial: its maximum and its sum
+constexpr uint32_t kScores = kSpanScores;
 
 /// Shared memory: a tile of K and one of V; the span's part of the block table; the group's queries, scaled;
 /// the weights of a tile's keys for each head of the group.
@@ -270,18 +270,8 @@ bool supports_decode_attention(const KvBlocks& blocks, uint32_t num_heads) {
   return supports_attention(blocks, num_heads) && (has_dim || is_tiny);
 }
 
-uint32_t attention_spans(uint32_t length, uint32_t window) {
-  return (length - 1) / kSpanKeys - first_key(length, window) / kSpanKeys + 1;
-}
-
-uint32_t most_attention_spans(uint32_t length, uint32_t window) {
-  const uint32_t all = attention_spans(length, 0);
-  // Of a window, the first and the last span may be touched by one key each.
-  return window == 0 ? all : std::min(all, (window + kSpanKeys - 2) / kSpanKeys + 1);
-}
-
 size_t decode_attention_scratch(const DecodeAttentionArgs& args) {
-  return size_t{args.num_queries} * args.num_heads * args.max_spans * (args.blocks.head_dim + kScores);
+  return args.num_queries * partial_floats(args.num_heads, args.blocks.head_dim, args.max_spans);
 }
 
 LaunchError decode_attention(const DecodeAttentionArgs& args, Stream stream) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/attention_spans.h"
 #include "backend/cuda/kv_blocks.h"
 #include "backend/cuda/stream.h"
 
@@ -35,10 +36,6 @@ struct DecodeAttentionArgs {
 
 /// Whether the kernels exist for this layout and number of query heads.
 bool supports_decode_attention(const KvBlocks& blocks, uint32_t num_heads);
-/// The spans that the last token of a sequence of `length` keys sees.
-uint32_t attention_spans(uint32_t length, uint32_t window);
-/// At least those of every sequence of up to `length` keys.
-uint32_t most_attention_spans(uint32_t length, uint32_t window);
 /// The floats of DecodeAttentionArgs::partials.
 size_t decode_attention_scratch(const DecodeAttentionArgs& args);
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/attention_spans.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/kv_blocks.h"
@@ -12,17 +13,11 @@ namespace quire::backend::cuda {
 
 inline constexpr uint32_t kThreads = 128;
 inline constexpr uint32_t kWarps = kThreads / kWarp;
-inline constexpr uint32_t kSpanKeys = 1024;
 inline constexpr uint32_t kTileKeys = 32;
 inline constexpr uint32_t kMostGroup = 16;               // query heads of a K/V head
 inline constexpr uint32_t kMostBlocks = kSpanKeys / 16;  // of a span
 inline constexpr float kLog2E = 1.4426950408889634F;
 inline constexpr float kMinusInfinity = -__builtin_inff();
-
-/// The first key that the last token of `length` sees.
-constexpr uint32_t first_key(uint32_t length, uint32_t window) {
-  return window != 0 && length > window ? length - window : 0;
-}
 
 /// Whether kernels for heads of this length can exist for the rest of a layout and the number of query heads.
 constexpr bool supports_attention(const KvBlocks& blocks, uint32_t num_heads) {

@@ -1,0 +1,114 @@
+#include "backend/cuda/activations.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "backend/cuda/attention_spans.h"
+#include "backend/cuda/gemm.h"
+#include "formats/model_tensors.h"
+#include "model/kv_groups.h"
+
+namespace quire::backend::cuda {
+namespace {
+
+constexpr size_t kMostAttentionRows = 256;
+constexpr size_t kMostPartialBytes = 64 << 20;
+
+constexpr std::array<std::string_view, kNumOperations> kOperationNames = {
+    "embed",    "norm",        "qkv",   "rope", "attend", "out",
+    "ffn norm", "gate and up", "gated", "down", "select", "head"};
+
+Lives in(std::initializer_list<Operation> operations) {
+  Lives out = 0;
+  for (const Operation operation : operations) out |= Lives{1} << static_cast<uint32_t>(operation);
+  return out;
+}
+
+size_t bytes_of_partials(const model::ModelConfig& config, uint32_t positions) {
+  const uint32_t spans = most_attention_spans(positions, 0);
+  return partial_floats(config.num_heads, config.head_dim, spans) * sizeof(float);
+}
+
+/// Tokens, positions, lengths and sequences of the rows, tiles (at worst each row is one), where K/V goes in
+/// each group, and block tables.
+size_t input_numbers(const model::ModelConfig& config, uint32_t block_size, const StepLimits& limits) {
+  const size_t groups = model::group_layers(config).windows.size();
+  const size_t entries = (limits.positions + block_size - 1) / block_size;
+  return limits.rows * (4 + kNumbersOfTile + groups) + groups * limits.seqs * entries;
+}
+
+}  // namespace
+
+uint32_t attention_rows(const model::ModelConfig& config, const StepLimits& limits) {
+  const size_t fit = std::max<size_t>(1, kMostPartialBytes / bytes_of_partials(config, limits.positions));
+  return static_cast<uint32_t>(std::min({fit, kMostAttentionRows, size_t{limits.rows}}));
+}
+
+Activations lay_out_activations(const model::ModelConfig& config, DType dtype, uint32_t block_size,
+                                const StepLimits& limits) {
+  using enum Operation;
+  const size_t row = padded_rows(limits.rows) * dtype_bytes(dtype);
+  const size_t logit_rows = padded_rows(limits.logit_rows);
+  const size_t q = size_t{config.num_heads} * config.head_dim;
+  const size_t kv = size_t{config.num_kv_heads} * config.head_dim;
+  const auto angles = [&](const model::RopeConfig& rope) {
+    return size_t{limits.positions} * config.rotary(rope) * sizeof(float);
+  };
+  // Two steps may be in flight: what the host writes for one, and what is read of its logits, keeps its
+  // place.
+  Activations out;
+  const auto has = [&out](Activation which, std::string_view name, size_t bytes, Lives lives) {
+    out.buffers[static_cast<size_t>(which)] = {name, bytes, lives};
+  };
+  has(Activation::kResidual, "residual", row * config.hidden_size, kAlways);
+  has(Activation::kNormed, "normed", row * config.hidden_size, in({kNorm, kQkv, kFfnNorm, kGateUp}));
+  has(Activation::kQkv, "qkv", row * (q + 2 * kv), in({kQkv, kRope, kAttend}));
+  has(Activation::kAttended, "attended", row * q, in({kAttend, kOut}));
+  has(Activation::kAdded, "added", row * config.hidden_size, in({kOut, kFfnNorm, kDown, kNorm}));
+  has(Activation::kGateUp, "gate and up", row * 2 * config.ffn_size, in({kGateUp, kGated}));
+  has(Activation::kFfn, "feed-forward", row * config.ffn_size, in({kGated, kDown}));
+  has(Activation::kSelected, "selected", logit_rows * config.hidden_size * dtype_bytes(dtype),
+      in({kSelect, kHead}));
+  has(Activation::kLogits, "logits",
+      logit_rows * result_stride(config.vocab_size, DType::kF32) * sizeof(float), kAlways);
+  has(Activation::kPartials, "partials",
+      attention_rows(config, limits) * bytes_of_partials(config, limits.positions), in({kAttend}));
+  has(Activation::kPlaces, "places", limits.logit_rows * sizeof(uint32_t), kAlways);
+  has(Activation::kInput, "input", input_numbers(config, block_size, limits) * sizeof(uint32_t), kAlways);
+  has(Activation::kMainAngles, "angles", angles(config.rope), kAlways);
+  has(Activation::kLocalAngles, "local angles", config.local_rope ? angles(*config.local_rope) : 0, kAlways);
+  out.bytes = place_buffers(out.buffers);
+  return out;
+}
+
+std::string describe(Lives lives) {
+  if (lives == kAlways) return "always";
+  std::string out;
+  const auto lives_in = [&](size_t operation) {
+    return operation < kNumOperations && (lives >> operation & 1) != 0;
+  };
+  for (size_t first = 0; first < kNumOperations; ++first) {
+    if (!lives_in(first)) continue;
+    size_t last = first;
+    while (lives_in(last + 1)) ++last;
+    if (!out.empty()) out += ", ";
+    out += kOperationNames[first];
+    if (last > first) out.append(last == first + 1 ? ", " : " to ").append(kOperationNames[last]);
+    first = last;
+  }
+  return out;
+}
+
+uint64_t weight_bytes(const model::ModelConfig& config, DType dtype) {
+  uint64_t sum = 0;
+  for (const formats::ExpectedTensor& tensor : formats::expected_tensors(config)) {
+    uint64_t count = 1;
+    for (const int64_t extent : tensor.shape) count *= static_cast<uint64_t>(extent);
+    const bool is_norm = tensor.shape.size() == 1 && !tensor.name.ends_with(".bias");
+    sum += count * dtype_bytes(is_norm ? DType::kF32 : dtype);
+  }
+  return sum;
+}
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,119 @@
+// Where buffers of the CUDA backend lie, which needs no device.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/activations.h"
+#include "backend/cuda/arena.h"
+#include "base/rng.h"
+
+namespace quire::backend::cuda {
+namespace {
+
+/// Every pair that lives in one operation has no byte in common, and all lie within `size`.
+void expect_apart(const std::vector<ArenaBuffer>& buffers, size_t size) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const ArenaBuffer& one = buffers[i];
+    EXPECT_EQ(one.offset % kArenaAlignment, 0U);
+    EXPECT_LE(one.offset + one.bytes, size);
+    for (size_t j = 0; j < i; ++j) {
+      const ArenaBuffer& other = buffers[j];
+      if ((one.lives & other.lives) == 0 || one.bytes == 0 || other.bytes == 0) continue;
+      EXPECT_TRUE(one.offset + one.bytes <= other.offset || other.offset + other.bytes <= one.offset)
+          << i << " and " << j;
+    }
+  }
+}
+
+TEST(Arena, BuffersThatLiveTogetherShareNoByte) {
+  SplitMix64 rng(11);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<ArenaBuffer> buffers(1 + rng.below(20));
+    for (ArenaBuffer& buffer : buffers) {
+      buffer.bytes = rng.below(8) == 0 ? 0 : rng.below(uint64_t{1} << (4 + rng.below(14)));
+      buffer.lives = 0;
+      // Stretches of operations, some of which go around, and sets with gaps.
+      const auto first = static_cast<uint32_t>(rng.below(16));
+      const auto length = static_cast<uint32_t>(1 + rng.below(6));
+      for (uint32_t i = 0; i < length; ++i) buffer.lives |= Lives{1} << ((first + i) % 16);
+      buffer.lives = rng.below(10) == 0 ? kAlways : buffer.lives & 0xffff;
+      if (rng.below(4) == 0) buffer.lives |= Lives{1} << rng.below(16);
+    }
+    const size_t size = place_buffers(buffers);
+    EXPECT_LE(size, unshared_bytes(buffers));
+    expect_apart(buffers, size);
+    if (testing::Test::HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+TEST(Arena, SharesWhatIsNeverNeededTogether) {
+  std::vector<ArenaBuffer> buffers = {{"small", 300, 0b001}, {"large", 5000, 0b110}, {"next", 1000, 0b100}};
+  EXPECT_EQ(place_buffers(buffers), 5120U + 1024U);
+  EXPECT_EQ(unshared_bytes(buffers), 512U + 5120U + 1024U);
+  EXPECT_EQ(buffers[0].offset, 0U);
+  EXPECT_EQ(buffers[1].offset, 0U);
+  EXPECT_EQ(buffers[2].offset, 5120U);
+}
+
+TEST(Arena, FillsTheLowestGap) {
+  // Below "last" there is room where "first" has ended.
+  std::vector<ArenaBuffer> buffers = {
+      {"first", 4096, 0b001}, {"last", 2048, 0b011}, {"small", 512, 0b010}, {"smaller", 256, 0b010}};
+  EXPECT_EQ(place_buffers(buffers), 6144U);
+  EXPECT_EQ(buffers[1].offset, 4096U);
+  EXPECT_EQ(buffers[2].offset, 0U);
+  EXPECT_EQ(buffers[3].offset, 512U);
+}
+
+TEST(Arena, OfNothing) {
+  std::vector<ArenaBuffer> buffers = {{"empty", 0, kAlways}};
+  EXPECT_EQ(place_buffers(buffers), 0U);
+  EXPECT_EQ(unshared_bytes({}), 0U);
+}
+
+model::ModelConfig small_model() {
+  model::ModelConfig out;
+  out.architecture = "LlamaForCausalLM";
+  out.vocab_size = 1000;
+  out.hidden_size = 256;
+  out.num_layers = 2;
+  out.num_heads = 4;
+  out.num_kv_heads = 2;
+  out.head_dim = 64;
+  out.ffn_size = 1024;
+  out.windows.assign(out.num_layers, 0);
+  return out;
+}
+
+constexpr StepLimits kLimits{.rows = 128, .seqs = 8, .positions = 512, .logit_rows = 8};
+
+TEST(Activations, SharePlacesOverALayer) {
+  const Activations all = lay_out_activations(small_model(), DType::kBF16, 16, kLimits);
+  const std::vector<ArenaBuffer> buffers(all.buffers.begin(), all.buffers.end());
+  expect_apart(buffers, all.bytes);
+  size_t always = 0;
+  for (const ArenaBuffer& buffer : buffers) {
+    if (buffer.lives == kAlways) always += unshared_bytes({&buffer, 1});
+  }
+  // No operation needs more than the gated network's: gate and up, and their product.
+  const size_t gated = size_t{128} * 3 * 1024 * 2;
+  EXPECT_EQ(all.bytes, always + gated);
+  EXPECT_LT(all.bytes, unshared_bytes(buffers));
+}
+
+/// What two operations exchange lives in both.
+TEST(Activations, LiveFromWhoWritesToWhoReads) {
+  const Activations all = lay_out_activations(small_model(), DType::kBF16, 16, kLimits);
+  const auto lives = [&](Activation which) { return describe(all.of(which).lives); };
+  EXPECT_EQ(lives(Activation::kResidual), "always");
+  EXPECT_EQ(lives(Activation::kNormed), "norm, qkv, ffn norm, gate and up");
+  EXPECT_EQ(lives(Activation::kQkv), "qkv to attend");
+  EXPECT_EQ(lives(Activation::kAttended), "attend, out");
+  EXPECT_EQ(lives(Activation::kAdded), "norm, out, ffn norm, down");
+  EXPECT_EQ(lives(Activation::kPartials), "attend");
+  EXPECT_EQ(lives(Activation::kLogits), "always");
+}
+
+}  // namespace
+}  // namespace quire::backend::cuda
