@@ -17,10 +17,12 @@
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/terminal.h"
+#include "cli/text_table.h"
 #include "formats/gguf_names.h"
 #include "model/config_keys.h"
 #include "model/families.h"
 #include "startup/capacity.h"
+#include "startup/cuda_memory.h"
 #include "startup/model_files.h"
 #include "startup/model_options.h"
 #include "startup/model_outline.h"
@@ -35,6 +37,9 @@ struct InspectOptions {
   std::string quantization = "auto";
   uint32_t max_model_len = 0;
   bool list_families = false;
+  std::string device = "cpu";
+  uint32_t max_num_seqs = startup::EngineOptions{}.max_num_seqs;
+  std::string max_num_batched_tokens = "auto";
 };
 
 /// "22 of 26 layers see only 1,024 tokens", one line a window.
@@ -131,6 +136,30 @@ void print_fit(const InspectOptions& options, const startup::ModelOutline& model
   }
 }
 
+/// What an engine with these options takes of a GPU, and where in its memory a step keeps what.
+void print_cuda(const InspectOptions& options, const model::ModelConfig& config) {
+  startup::EngineOptions engine;
+  engine.model.quantization = options.quantization;
+  engine.kv_cache_dtype = options.kv_cache_dtype;
+  engine.max_model_len = options.max_model_len;
+  engine.max_num_seqs = options.max_num_seqs;
+  engine.max_num_batched_tokens = options.max_num_batched_tokens;
+  const startup::CudaMemory memory = startup::cuda_memory(engine, config);
+  const std::string_view dtype = dtype_name(memory.dtype);
+  fmt::print("{} {} on the device as {}\n", title("weights"), human_bytes(memory.weight_bytes), dtype);
+  fmt::print("{} {} bytes a token as {}\n", title("K/V"), with_commas(memory.kv_bytes_per_token), dtype);
+  fmt::print("{} {} for matrix products\n", title("workspace"), human_bytes(memory.workspace_bytes));
+  fmt::print("{} {} for a step of {} tokens in {} sequences of up to {}; if no buffers shared bytes, {}\n",
+             title("activations"), human_bytes(memory.activation_bytes), with_commas(memory.limits.rows),
+             with_commas(memory.limits.seqs), with_commas(memory.limits.positions),
+             human_bytes(memory.unshared_bytes));
+  TextTable table{.head = {"buffer", "lives", "bytes", "offset"}, .rows = {}};
+  for (const startup::CudaBuffer& buffer : memory.buffers) {
+    table.rows.push_back({buffer.name, buffer.lives, with_commas(buffer.bytes), with_commas(buffer.offset)});
+  }
+  fmt::print("\n{}", table.text(2));
+}
+
 int inspect(const InspectOptions& options) {
   if (options.list_families) return list_families();
   std::optional<WeightFormat> format = startup::pick_quantization(options.quantization);
@@ -150,6 +179,10 @@ int inspect(const InspectOptions& options) {
              human_bytes(shape.weight_bytes), startup::stored_formats(model));
   if (model.absent)
     fmt::print("{} absent: {}; all of this is from config.json\n", title("weights"), *model.absent);
+  if (options.device == "cuda") {
+    print_cuda(options, model.config);
+    return 0;
+  }
   if (format) {
     const backend::cpu::WeightSizes sizes = startup::weight_sizes(model, options.quantization);
     fmt::print("{} {} in memory as {}{}\n", title("quantization"), human_bytes(sizes.resident_bytes()),
@@ -186,12 +219,35 @@ void add_inspect(const Flags& app, Command& run) {
       .show_default()
       .value_name("FORMAT");
   add_kv_dtype_option(command, options->kv_cache_dtype);
+  command
+      .add_option("--device", options->device,
+                  "cuda: what an NVIDIA GPU holds beside K/V, buffer by buffer; no GPU need be here")
+      .show_default()
+      .one_of({"cpu", "cuda"});
+  command
+      .add_option("--max-num-seqs", options->max_num_seqs,
+                  "With --device cuda, sequences that run at once, as of quire serve")
+      .show_default()
+      .range(1, 65536)
+      .value_name("N");
+  command
+      .add_option("--max-num-batched-tokens", options->max_num_batched_tokens,
+                  "With --device cuda, the most tokens of a step, as of quire serve")
+      .show_default()
+      .value_name("N");
   command.callback([options, command, &run] {
     if (!options->list_families && options->model.empty()) {
       throw Error("inspect: MODEL is missing (or --families); quire inspect --help says more");
     }
-    for (const char* flag : {"--memory", "--max-model-len", "--quantization", "--kv-cache-dtype"}) {
+    for (const char* flag : {"--memory", "--max-model-len", "--quantization", "--kv-cache-dtype", "--device",
+                             "--max-num-seqs", "--max-num-batched-tokens"}) {
       if (options->list_families) refuse_if_given(command, flag, "with --families, which needs no model");
+    }
+    if (options->device == "cuda") {
+      refuse_if_given(command, "--memory", "with --device cuda, which asks what is needed, not what fits");
+    } else {
+      refuse_if_given(command, "--max-num-seqs", "without --device cuda");
+      refuse_if_given(command, "--max-num-batched-tokens", "without --device cuda");
     }
     run = [options] { return inspect(*options); };
   });

@@ -11,6 +11,7 @@
 #include "backend/cpu/inspect.h"
 #include "backend/cuda/entry.h"
 #include "base/error.h"
+#include "startup/cuda_memory.h"
 
 namespace quire::startup {
 namespace {
@@ -19,7 +20,6 @@ namespace cuda = backend::cuda;
 
 constexpr const char* kLibrary = "libquire_cuda.so";
 constexpr double kMemoryUtilization = 0.9;
-constexpr uint32_t kLeastLogitRows = 64;  // what a step yields of a prompt at once
 
 std::vector<std::filesystem::path> places() {
   std::error_code none;
@@ -51,21 +51,6 @@ const cuda::Entry& entry() {
   return *(loaded = made);
 }
 
-/// The number format of all that is on the device.
-DType pick_format(const EngineOptions& options, const model::ModelConfig& config) {
-  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
-  if (pick_quantization(options.model.quantization)) {
-    throw Error(
-        fmt::format("--quantization: {} weights are for --device cpu; --device cuda has f32, f16 and bf16",
-                    options.model.quantization));
-  }
-  if (pick_kv_dtype(options.kv_cache_dtype).value_or(dtype) != dtype) {
-    throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of the weights, {}",
-                            dtype_name(dtype)));
-  }
-  return dtype;
-}
-
 }  // namespace
 
 std::string why_no_cuda(uint32_t device) {
@@ -77,21 +62,15 @@ std::string why_no_cuda(uint32_t device) {
 }
 
 std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const model::ModelConfig& config) {
-  const DType dtype = pick_format(options, config);
+  const DType dtype = cuda_dtype(options, config);
   if (const std::string why = why_no_cuda(options.device_index); !why.empty()) {
     throw Error(
         fmt::format("--device cuda: {}; --device cpu computes on the processors of this machine", why));
   }
-  const uint32_t positions = options.max_model_len > 0 ? std::min(options.max_model_len, config.max_positions)
-                                                       : config.max_positions;
-  const uint32_t rows = given_budget(options).value_or(std::max(kMaxAutoBudget, options.max_num_seqs));
   return entry().make({.model = options.model.model,
                        .device = options.device_index,
                        .dtype = dtype,
-                       .limits = {.rows = rows,
-                                  .seqs = options.max_num_seqs,
-                                  .positions = positions,
-                                  .logit_rows = std::max(kLeastLogitRows, options.max_num_seqs)},
+                       .limits = cuda_limits(options, config),
                        .memory_utilization = options.gpu_memory_utilization.value_or(kMemoryUtilization),
                        .threads = num_threads(options.model)},
                       config, backend::cpu::model_shape(config, dtype));

@@ -228,9 +228,34 @@ def test_inspect_takes_this_machines_free_memory():
     assert re.search(r"^fits +in [0-9.]+ \wiB, what is free here: ", quire("inspect", DEMO).stdout.decode(), re.M)
     for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is not one of auto, none, int8, int4"),
                         (["--max-model-len", "513"], "--max-model-len: 513 is more than the 512 positions"),
-                        (["--families", "--memory", "1GiB"], "--memory: changes nothing with --families")]:
+                        (["--families", "--memory", "1GiB"], "--memory: changes nothing with --families"),
+                        (["--families", "--device", "cuda"], "--device: changes nothing with --families"),
+                        (["--max-num-seqs", "8"], "--max-num-seqs: changes nothing without --device cuda"),
+                        (["--device", "cuda", "--memory", "1GiB"], "--memory: changes nothing with --device cuda"),
+                        (["--device", "cuda", "--quantization", "int8"], "--quantization: int8 weights are for --device cpu")]:
         done = quire("inspect", DEMO, *flags, check=False)
         assert done.returncode == 2 and said in done.stderr.decode()
+
+
+def test_inspect_says_what_a_gpu_holds(tmp_path):
+    """From config.json alone: buffers that live at the same time lie apart."""
+    (tmp_path / "config.json").write_bytes((DEMO / "config.json").read_bytes())
+    config = json.loads((DEMO / "config.json").read_text())
+    flags = ["--device", "cuda", "--max-num-seqs", 3, "--max-num-batched-tokens", 100]
+    text = quire("inspect", tmp_path, *flags).stdout.decode()
+    assert re.search(r"^weights +[0-9.]+ MiB on the device as \w+$", text, re.M)
+    assert re.search(r"^activations .* a step of 100 tokens in 3 sequences of up to 512; if no buffers shared", text, re.M)
+    rows = [re.split(r"  +", line.strip()) for line in text.split("\n\n")[1].splitlines()]
+    assert rows[0] == ["buffer", "lives", "bytes", "offset"]
+    places = {name: (int(offset.replace(",", "")), int(size.replace(",", ""))) for name, _, size, offset in rows[1:]}
+    width = 4 if config["torch_dtype"] == "float32" else 2
+    assert places["gate and up"][1] == 128 * 2 * config["intermediate_size"] * width  # rows are padded to 64
+    always = {name for name, lives, *_ in rows[1:] if lives == "always"}
+    apart = lambda a, b: a[0] + a[1] <= b[0] or b[0] + b[1] <= a[0]
+    assert {"residual", "logits", "input"} <= always
+    assert all(apart(places[one], places[other]) for one in always for other in places if one != other)
+    assert not apart(places["gate and up"], places["qkv"])
+    assert quire("inspect", tmp_path, *flags, "--max-model-len", 64).stdout.decode() != text
 
 
 def test_named_chat_templates(tmp_path):

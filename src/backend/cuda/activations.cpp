@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "backend/cuda/attention_spans.h"
-#include "backend/cuda/gemm.h"
 #include "formats/model_tensors.h"
 #include "model/kv_groups.h"
 

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/arena.h"
 #include "backend/cuda/cuda_options.h"
+#include "backend/cuda/gemm.h"
 #include "decoder/ops.h"
 #include "model/config.h"
 #include "tensor/dtype.h"

@@ -7,7 +7,6 @@
 namespace quire::backend::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for its newer cards
 constexpr int kMostAlgorithms = 16;
 
 lt::DataType type_of(DType dtype) {
@@ -18,7 +17,7 @@ lt::DataType type_of(DType dtype) {
 }  // namespace
 
 Gemm::Gemm(const lt::Api& api, Stream stream)
-    : api_(api), stream_(stream), workspace_(kWorkspaceBytes, "cuBLASLt's workspace") {
+    : api_(api), stream_(stream), workspace_(kGemmWorkspace, "cuBLASLt's workspace") {
   check_lt(api_.Create(&handle_), "cublasLtCreate", {});
 }
 
@@ -80,7 +79,7 @@ lt::Algorithm Gemm::choose_algorithm(const Shape& shape, const Plan& plan) const
     check_lt(api_.MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
              "cublasLtMatmulPreferenceSetAttribute", shape);
   };
-  set(lt::kMaxWorkspace, uint64_t{kWorkspaceBytes});
+  set(lt::kMaxWorkspace, uint64_t{kGemmWorkspace});
   set(lt::kReductionSchemes, uint32_t{0});
   const Layout x = layout(shape.dtype, shape.k, kGemmRows, shape.k, shape);
   const Layout y =

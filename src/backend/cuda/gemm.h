@@ -12,6 +12,8 @@
 
 namespace quire::backend::cuda {
 
+inline constexpr size_t kGemmWorkspace = 32 << 20;  // bytes; what NVIDIA recommends for its newer cards
+
 /// Rows are multiplied in groups of as many, so that an algorithm works on whole tiles.
 inline constexpr uint32_t kGemmRows = 64;
 inline uint32_t padded_rows(uint32_t rows) { return (rows + kGemmRows - 1) / kGemmRows * kGemmRows; }

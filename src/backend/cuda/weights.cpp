@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "backend/cuda/supported.h"
 #include "formats/checkpoint.h"
 #include "formats/model_tensors.h"
 #include "model/families.h"
@@ -149,21 +149,6 @@ class Loader {
 };
 
 }  // namespace
-
-void refuse_unsupported(const model::ModelConfig& config, DType dtype) {
-  const auto refuse = [&](std::string_view what) {
-    throw Error(fmt::format("--device cuda: {} has {}, which only the CPU computes so far (--device cpu)",
-                            config.architecture, what));
-  };
-  if (config.moe.num_experts > 0) refuse("experts");
-  if (config.attention_soft_cap != 0.0) refuse("capped attention scores");
-  // Kernels move 16 bytes at a time.
-  for (const uint32_t width : {config.hidden_size, config.ffn_size, config.head_dim}) {
-    if (width * dtype_bytes(dtype) % 16 != 0) {
-      refuse(fmt::format("rows of {} numbers, no multiple of 16 bytes in {}", width, dtype_name(dtype)));
-    }
-  }
-}
 
 ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config, DType dtype,
                           ThreadPool& pool, Stream stream) {

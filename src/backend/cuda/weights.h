@@ -45,9 +45,6 @@ struct ModelWeights {
   Matrix head;                        // [vocab, hidden]; the embeddings if they are tied
 };
 
-/// Throws Error that names what this device does not compute yet in `dtype`, if the model has it.
-void refuse_unsupported(const model::ModelConfig& config, DType dtype);
-
 /// `model`: a directory or a GGUF file, whose quantized matrices are expanded. Determines the head, then
 /// copies all tensors as `dtype`: f32, f16 or bf16. Throws Error naming file and tensor, or if the device has
 /// too little memory.

@@ -1,0 +1,63 @@
+#include "startup/cuda_memory.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "backend/cpu/inspect.h"
+#include "backend/cuda/activations.h"
+#include "backend/cuda/supported.h"
+#include "base/error.h"
+
+namespace quire::startup {
+namespace {
+
+namespace cuda = backend::cuda;
+
+constexpr uint32_t kLeastLogitRows = 64;  // what a step yields of a prompt at once
+
+}  // namespace
+
+DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config) {
+  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
+  if (pick_quantization(options.model.quantization)) {
+    throw Error(
+        fmt::format("--quantization: {} weights are for --device cpu; --device cuda has f32, f16 and bf16",
+                    options.model.quantization));
+  }
+  if (pick_kv_dtype(options.kv_cache_dtype).value_or(dtype) != dtype) {
+    throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of the weights, {}",
+                            dtype_name(dtype)));
+  }
+  return dtype;
+}
+
+cuda::StepLimits cuda_limits(const EngineOptions& options, const model::ModelConfig& config) {
+  return {.rows = given_budget(options).value_or(std::max(kMaxAutoBudget, options.max_num_seqs)),
+          .seqs = options.max_num_seqs,
+          .positions = options.max_model_len > 0 ? std::min(options.max_model_len, config.max_positions)
+                                                 : config.max_positions,
+          .logit_rows = std::max(kLeastLogitRows, options.max_num_seqs)};
+}
+
+CudaMemory cuda_memory(const EngineOptions& options, const model::ModelConfig& config) {
+  CudaMemory out;
+  out.dtype = cuda_dtype(options, config);
+  cuda::refuse_unsupported(config, out.dtype);
+  out.limits = cuda_limits(options, config);
+  out.weight_bytes = cuda::weight_bytes(config, out.dtype);
+  out.kv_bytes_per_token = backend::cpu::model_shape(config, out.dtype).kv_bytes_per_token();
+  out.workspace_bytes = cuda::kGemmWorkspace;
+  const cuda::Activations all = cuda::lay_out_activations(config, out.dtype, options.block_size, out.limits);
+  out.activation_bytes = all.bytes;
+  out.unshared_bytes = cuda::unshared_bytes(all.buffers);
+  for (const cuda::ArenaBuffer& buffer : all.buffers) {
+    if (buffer.bytes == 0) continue;
+    out.buffers.push_back(
+        {std::string(buffer.name), buffer.bytes, buffer.offset, cuda::describe(buffer.lives)});
+  }
+  std::ranges::stable_sort(out.buffers, {}, &CudaBuffer::offset);
+  return out;
+}
+
+}  // namespace quire::startup
