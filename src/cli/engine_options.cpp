@@ -180,6 +180,8 @@ void add_device_options(const Flags& command, startup::EngineOptions& options) {
                   "How much of a GPU's memory may be taken, for weights, K/V and all else (default 0.9)")
       .value_name("X")
       .number_range(0.01, 1.0);
+  command.add_flag("--fast-gemm", options.fast_gemm,
+                   "On a GPU, the fastest matrix products; an answer may then depend on the batch");
   add_cost_options(command, options.cost);
   command
       .add_flag("--force", options.cost.force,

@@ -11,6 +11,7 @@
 #include "backend/cpu/inspect.h"
 #include "backend/cuda/entry.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "startup/cuda_memory.h"
 
 namespace quire::startup {
@@ -67,11 +68,17 @@ std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const 
     throw Error(
         fmt::format("--device cuda: {}; --device cpu computes on the processors of this machine", why));
   }
+  if (options.fast_gemm) {
+    log_warning(
+        "--fast-gemm: an answer may depend on what else is computed with it: the same request need not give "
+        "the same tokens twice");
+  }
   return entry().make({.model = options.model.model,
                        .device = options.device_index,
                        .dtype = dtype,
                        .limits = cuda_limits(options, config),
                        .memory_utilization = options.gpu_memory_utilization.value_or(kMemoryUtilization),
+                       .fast_gemm = options.fast_gemm,
                        .threads = num_threads(options.model)},
                       config, backend::cpu::model_shape(config, dtype));
 }

@@ -50,6 +50,7 @@ struct EngineOptions {
   const Device* device = &default_device();
   uint32_t device_index = 0;                     // of --device cuda:N
   std::optional<double> gpu_memory_utilization;  // of a GPU's memory, by others too; only with one
+  bool fast_gemm = false;                        // of a GPU: the promise of equal bits is given up
   CostOptions cost;                              // of a simulated device
   double sim_speed = 1;                          // factor of the simulated speed
   ShadowOptions shadow;

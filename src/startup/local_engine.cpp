@@ -61,6 +61,10 @@ void check_options(const EngineOptions& options) {
         "K/V "
         "may take");
   }
+  if (options.fast_gemm && !options.device->may_be_gpu) {
+    throw Error(
+        "--fast-gemm: is for --device cuda; the CPU has one way to multiply, the same for all batches");
+  }
   const bool keeps_prefixes = options.enable_prefix_caching && !options.device->is_simulated;
   if (!options.prefix_cache_file.empty() && !keeps_prefixes) {
     throw Error("--prefix-cache-file: there is no prefix cache to keep");

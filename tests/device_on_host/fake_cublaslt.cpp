@@ -45,7 +45,11 @@ constexpr uint64_t kAlignment = 16;
 constexpr uint64_t kOneSum = 0x51;  // the mark of the algorithm that does not split K
 constexpr uint64_t kParts = 0x52;
 
+constexpr size_t kPartsWorkspace = 1 << 20;
+
 std::string refusal;
+uint64_t made = 0;
+uint64_t in_parts = 0;
 
 Status refuse(Status status, std::string why) {
   refusal = std::move(why);
@@ -185,7 +189,11 @@ Status heuristic(Handle* /*handle*/, Operation* operation, Layout* a, Layout* b,
   // A library may offer what was not asked for first; only its status says that it will not do.
   const Heuristic all[] = {
       {.algorithm = {{kParts, 2}}, .workspace = 0, .status = kNotSupported, .waves = 1, .reserved = {}},
-      {.algorithm = {{kParts, 2}}, .workspace = 1 << 20, .status = kSuccess, .waves = 1, .reserved = {}},
+      {.algorithm = {{kParts, 2}},
+       .workspace = kPartsWorkspace,
+       .status = kSuccess,
+       .waves = 1,
+       .reserved = {}},
       {.algorithm = {{kOneSum, 1}}, .workspace = 0, .status = kSuccess, .waves = 1, .reserved = {}}};
   for (const Heuristic& one : all) {
     if (*num_found == wanted || one.workspace > preference->workspace) continue;
@@ -306,7 +314,7 @@ void compute(const Product& of) {
 
 Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const void* a, Layout* a_layout,
               const void* b, Layout* b_layout, const void* beta, const void* c, Layout* c_layout, void* d,
-              Layout* d_layout, const Algorithm* algorithm, void* /*workspace*/, size_t /*workspace_bytes*/,
+              Layout* d_layout, const Algorithm* algorithm, void* workspace, size_t workspace_bytes,
               backend::cuda::Stream stream) {
   const float factors[] = {*static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
   if (factors[0] != 1.0F || factors[1] != 0.0F) return refuse(kNotSupported, "factors other than 1 and 0");
@@ -314,6 +322,12 @@ Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const
   if (algorithm == nullptr || (algorithm->data[0] != kOneSum && algorithm->data[0] != kParts)) {
     return refuse(kInvalidValue, "an algorithm that was not offered");
   }
+  const bool split = algorithm->data[0] == kParts;
+  if (split && (workspace == nullptr || workspace_bytes < kPartsWorkspace)) {
+    return refuse(kInvalidValue, "too little workspace for an algorithm that splits K");
+  }
+  ++made;
+  in_parts += split ? 1 : 0;
   Status status = check_shapes(*operation, *a_layout, *b_layout, *c_layout, *d_layout);
   const Product product{*operation, a, *a_layout, b, *b_layout, d, *d_layout, algorithm->data[0]};
   // On the default stream all that is read is there by now.
@@ -346,6 +360,9 @@ const Api& fake_cublaslt() {
                                matmul};
   return kApi;
 }
+
+uint64_t products() { return made; }
+uint64_t products_in_parts() { return in_parts; }
 
 const char* why_cublaslt_refused() { return refusal.c_str(); }
 

@@ -11,6 +11,10 @@ namespace quire::test::fibers {
 /// to another.
 const backend::cuda::lt::Api& fake_cublaslt();
 
+/// How many products have been computed, and how many of them by the algorithm that splits K.
+uint64_t products();
+uint64_t products_in_parts();
+
 /// Why the last call was refused.
 const char* why_cublaslt_refused();
 

@@ -102,6 +102,11 @@ TEST(LocalEngine, RefusesAnOptionOfGpusOnTheCpu) {
   EngineOptions options = demo();
   options.gpu_memory_utilization = 0.5;
   EXPECT_THAT(refusal_of(options), HasSubstr("--gpu-memory-utilization: is for --device cuda"));
+  options = demo();
+  options.fast_gemm = true;
+  EXPECT_THAT(refusal_of(options), HasSubstr("--fast-gemm: is for --device cuda"));
+  options.device = find_device("sim").device;
+  EXPECT_THAT(refusal_of(options), HasSubstr("--fast-gemm: is for --device cuda"));
 }
 
 TEST(LocalEngine, BeginsWithThePrefixCacheThatItLeft) {

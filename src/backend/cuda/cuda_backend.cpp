@@ -32,7 +32,7 @@ CudaBackend::CudaBackend(const CudaOptions& options, model::ModelConfig config, 
       shape_(std::move(shape)),
       pool_(options.threads),
       weights_(load_weights(options.model, config_, options.dtype, pool_, stream_.get())),
-      gemm_(lt, stream_.get()) {}
+      gemm_(lt, stream_.get(), options.fast_gemm ? GemmChoice::kFastest : GemmChoice::kSameForAllRows) {}
 
 CudaBackend::~CudaBackend() = default;
 
@@ -89,6 +89,7 @@ json::object CudaBackend::kv_facts() const {
   return {{"dtype", dtype_name(options_.dtype)},
           {"device", "cuda"},
           {"capability", device_facts().capability},
+          {"fast_gemm", options_.fast_gemm},
           {"kernel_version", kDeviceKernelVersion}};
 }
 

@@ -16,8 +16,8 @@ lt::DataType type_of(DType dtype) {
 
 }  // namespace
 
-Gemm::Gemm(const lt::Api& api, Stream stream)
-    : api_(api), stream_(stream), workspace_(kGemmWorkspace, "cuBLASLt's workspace") {
+Gemm::Gemm(const lt::Api& api, Stream stream, GemmChoice choice)
+    : api_(api), stream_(stream), choice_(choice), workspace_(kGemmWorkspace, "cuBLASLt's workspace") {
   check_lt(api_.Create(&handle_), "cublasLtCreate", {});
 }
 
@@ -69,7 +69,7 @@ Gemm::Plan Gemm::make_plan(const Shape& shape, const void* bias) const {
   return plan;
 }
 
-/// The best for one group of rows, which then serves any number of them.
+/// The best for the shape's rows. Of kSameForAllRows these are one group, and it then serves any number.
 lt::Algorithm Gemm::choose_algorithm(const Shape& shape, const Plan& plan) const {
   lt::Preference* preference = nullptr;
   check_lt(api_.MatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate", shape);
@@ -80,10 +80,10 @@ lt::Algorithm Gemm::choose_algorithm(const Shape& shape, const Plan& plan) const
              "cublasLtMatmulPreferenceSetAttribute", shape);
   };
   set(lt::kMaxWorkspace, uint64_t{kGemmWorkspace});
-  set(lt::kReductionSchemes, uint32_t{0});
-  const Layout x = layout(shape.dtype, shape.k, kGemmRows, shape.k, shape);
+  if (choice_ == GemmChoice::kSameForAllRows) set(lt::kReductionSchemes, uint32_t{0});
+  const Layout x = layout(shape.dtype, shape.k, shape.rows, shape.k, shape);
   const Layout y =
-      layout(shape.out_dtype, shape.n, kGemmRows, result_stride(shape.n, shape.out_dtype), shape);
+      layout(shape.out_dtype, shape.n, shape.rows, result_stride(shape.n, shape.out_dtype), shape);
   lt::Heuristic found[kMostAlgorithms];
   int count = 0;
   check_lt(api_.MatmulAlgoGetHeuristic(handle_, plan.operation.get(), plan.weights.get(), x.get(), y.get(),
@@ -91,6 +91,7 @@ lt::Algorithm Gemm::choose_algorithm(const Shape& shape, const Plan& plan) const
            "cublasLtMatmulAlgoGetHeuristic", shape);
   for (int i = 0; i < count; ++i) {
     if (found[i].status != lt::kSuccess) continue;
+    if (choice_ == GemmChoice::kFastest) return found[i].algorithm;
     int32_t parts = 0;
     size_t written = 0;
     check_lt(
@@ -98,19 +99,26 @@ lt::Algorithm Gemm::choose_algorithm(const Shape& shape, const Plan& plan) const
         "cublasLtMatmulAlgoConfigGetAttribute", shape);
     if (parts <= 1) return found[i].algorithm;
   }
-  check_lt(lt::kNotSupported, "no algorithm that does not split K", shape);
+  const bool any = choice_ == GemmChoice::kFastest;
+  check_lt(lt::kNotSupported, any ? "no algorithm" : "no algorithm that does not split K", shape);
   return {};
 }
 
 void Gemm::multiply(const GemmArgs& args) {
-  const Shape shape{args.dtype, args.out_dtype, args.n, args.k, args.bias != nullptr};
+  const bool fastest = choice_ == GemmChoice::kFastest;
+  const uint32_t rows = fastest && args.rows < kGemmRows ? args.rows : padded_rows(args.rows);
+  const Shape shape{.dtype = args.dtype,
+                    .out_dtype = args.out_dtype,
+                    .n = args.n,
+                    .k = args.k,
+                    .bias = args.bias != nullptr,
+                    .rows = fastest ? rows : kGemmRows};
   const Plan& plan = plan_of(shape, args.bias);
   if (shape.bias) {
     check_lt(
         api_.MatmulDescSetAttribute(plan.operation.get(), lt::kBiasPointer, &args.bias, sizeof(args.bias)),
         "cublasLtMatmulDescSetAttribute", shape);
   }
-  const uint32_t rows = padded_rows(args.rows);
   const Layout x = layout(args.dtype, args.k, rows, args.k, shape);
   const Layout y = layout(args.out_dtype, args.n, rows, result_stride(args.n, args.out_dtype), shape);
   const float one = 1.0F;

@@ -40,13 +40,21 @@ struct GemmArgs {
   uint32_t k;  // a multiple of 16 bytes
 };
 
-/// Multiplies matrices on one stream by cuBLASLt, with f32 sums. Each shape of weights has one algorithm,
-/// chosen when it is first used, which does not split K: a row of y depends on that row of x alone, not on
-/// how many there are. Not thread-safe.
+/// How cuBLASLt's algorithms are chosen, each when a shape is first multiplied.
+enum class GemmChoice : uint8_t {
+  /// One for each shape of weights, which does not split K: a row of y depends on that row of x alone, not on
+  /// how many there are.
+  kSameForAllRows,
+  /// The first that cuBLASLt offers for this number of rows, which may split K: the bits of a row may depend
+  /// on how many there are. Up to kGemmRows rows are not padded.
+  kFastest,
+};
+
+/// Multiplies matrices on one stream by cuBLASLt, with f32 sums. Not thread-safe.
 class Gemm {
  public:
   /// Throws Error if the device has no memory for its workspace.
-  Gemm(const lt::Api& api, Stream stream);
+  Gemm(const lt::Api& api, Stream stream, GemmChoice choice = GemmChoice::kSameForAllRows);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
@@ -61,6 +69,7 @@ class Gemm {
     uint32_t n;
     uint32_t k;
     bool bias;
+    uint32_t rows;  // for which an algorithm is chosen
     auto operator<=>(const Shape&) const = default;
   };
   using Layout = std::unique_ptr<lt::Layout, lt::Status (*)(lt::Layout*)>;
@@ -77,6 +86,7 @@ class Gemm {
 
   const lt::Api& api_;
   Stream stream_;
+  GemmChoice choice_;
   lt::Handle* handle_ = nullptr;
   DeviceBuffer workspace_;
   std::map<Shape, Plan> plans_;
