@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "backend/cuda/launches.h"
+
 namespace quire::startup {
 namespace {
 
@@ -24,7 +26,7 @@ backend::sim::RooflineCost roofline_of(const model::ModelConfig& config, const b
   cost.bandwidth = speed.bandwidth;
   cost.rate = arithmetic_rate(weights, speed);
   cost.host_link = speed.host_link;
-  cost.overhead_s = speed.launch * kOpsOfALayer * shape.num_layers;
+  cost.overhead_s = speed.launch * backend::cuda::step_launches(config);
   cost.weight_bytes = weights.packed_bytes();
   cost.expert_bytes = weights.expert_bytes;
   if (config.moe.num_experts > 0) cost.chosen = static_cast<double>(config.moe.top) / config.moe.num_experts;

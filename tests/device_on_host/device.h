@@ -79,6 +79,8 @@ class Device {
   uint32_t barriers() const { return run_.barriers(); }
   /// By kernel; empty unless it counts.
   const std::map<std::string, Traffic>& traffic() const { return traffic_; }
+  /// How many there have been.
+  uint32_t launches() const { return launches_; }
 
   // What the kernels' calls come to.
   int launch(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/cuda/launches.h"
 #include "base/error.h"
 #include "control/kv/windows.h"
 #include "formats/make_model.h"
@@ -219,7 +220,7 @@ TEST(Capacity, ARooflinesStepsAreItsCeilings) {
         capacity_of(model, {}, a10g(), demand_of(24 * kGiB, context, model.shape.max_positions));
     const backend::sim::RooflineCost& cost = capacity.roofline;
     EXPECT_NO_THROW(cost.check());
-    EXPECT_DOUBLE_EQ(cost.overhead_s, 10 * 0.5e-6 * capacity.shape.num_layers);
+    EXPECT_DOUBLE_EQ(cost.overhead_s, 0.5e-6 * backend::cuda::step_launches(model.config));
     EXPECT_EQ(cost.host_link, 25e9);
     EXPECT_EQ(cost.block_bytes, capacity.block_bytes);
     for (const Ceiling& each : capacity.ceilings) {
