@@ -69,6 +69,7 @@ class Batch {
                                    .rated_logprobs = rated_logprobs.data()};
     lists_.write(bytes.data(), lists.data(), args);
     lists.region().write(0, bytes.data(), bytes.size());
+    lists.data();  // which brings to a real device what was written
     EXPECT_EQ(backend::cuda::sample(args, nullptr), 0);
     EXPECT_TRUE(device.findings().empty()) << device.report();
     std::vector<Sampled> found;
