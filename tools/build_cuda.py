@@ -174,7 +174,7 @@ def report(source, arch, rows, names):
         blocks = resident_blocks(arch, threads, registers, shared) if threads else 0
         in_flight = int(launch["in_flight"]) * blocks if launch else 0
         short = LAUNCH.sub(lambda said: f"{rows_of(said)} rows", name).replace(" >", ">")
-        print(f"{short:42} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
+        print(f"{short:48} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
         if launch and is_memory_bound(name, launch):
             if in_flight < BYTES_IN_FLIGHT:
                 yield f"{name} for sm_{arch} has {in_flight} bytes in flight in a multiprocessor, not {BYTES_IN_FLIGHT}"
@@ -198,7 +198,7 @@ def main():
     probes = ROOT / "tests/device_on_host/ptx_probe.cu"
     print("Of a block its threads, their registers and its shared memory (dynamic as far as the kernel's name says it); of a "
           "multiprocessor the blocks and the bytes of K and V on their way.")
-    print(f"{'kernel':42} {'device':7} {'threads':>7} {'registers':>9} {'shared':>7} {'blocks':>6} {'in flight':>9} {'spills':>6}")
+    print(f"{'kernel':48} {'device':7} {'threads':>7} {'registers':>9} {'shared':>7} {'blocks':>6} {'in flight':>9} {'spills':>6}")
     for arch in options.arch.split(","):
         for source in [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]:
             cubin, rows = compile_source(nvcc, source, arch, options.build)

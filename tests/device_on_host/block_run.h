@@ -55,7 +55,7 @@ class BlockRun {
   std::optional<Stuck> run(uint32_t threads, const Stamp& first, SplitMix64& rng, void (*call)(const void*),
                            const void* closure);
 
-  /// That the first thread of the last block has passed.
+  /// That the first thread of the block has passed.
   uint32_t barriers() const { return fibers_[0].stamp.barriers; }
 
   /// The thread that runs now; null outside of kernels.

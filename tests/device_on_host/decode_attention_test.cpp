@@ -175,6 +175,17 @@ TEST(DecodeAttentionRows, MostSpans) {
 }
 
 #ifndef QUIRE_REAL_DEVICE
+TEST(DecodeAttentionRows, ATileOfKeysTakesTwoBarriers) {
+  const Shape shape{DType::kBF16, 64, 1, 4, 0, 16};
+  const auto barriers = [&](uint32_t length) {
+    const std::vector<Sequence> sequences = sequences_of(shape, {length});
+    Device device(length);
+    Batch(device, shape, pointers(sequences), 1).run();
+    return device.barriers();
+  };
+  EXPECT_EQ(barriers(96), barriers(64) + 2);
+}
+
 TEST(DecodeAttentionRows, ReadsEachKeyAndValueOnceForAllHeads) {
   for (const uint32_t group : {1U, 4U, 16U}) {
     const Shape shape{DType::kBF16, 128, 2, group, 0, 16};

@@ -1,5 +1,6 @@
 #include "tests/device_on_host/device.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -207,6 +208,7 @@ bool Device::run_block() {
     ended_ = true;
   }
   if (!ended_) check_rest_of_copies();
+  barriers_ = std::max(barriers_, run_.barriers());
   if (counts_traffic_) {
     Traffic& traffic = traffic_[kernel_];
     for (std::vector<LaneAccess>& of_warp : accesses_) traffic.add(of_warp);

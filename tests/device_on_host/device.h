@@ -75,8 +75,8 @@ class Device {
 
   const std::vector<Finding>& findings() const { return findings_; }
   std::string report() const;
-  /// That the first thread of the last block has passed.
-  uint32_t barriers() const { return run_.barriers(); }
+  /// The most that a block has passed.
+  uint32_t barriers() const { return barriers_; }
   /// By kernel; empty unless it counts.
   const std::map<std::string, Traffic>& traffic() const { return traffic_; }
   /// How many there have been.
@@ -128,6 +128,7 @@ class Device {
   uint32_t launches_ = 0;
   uint32_t block_number_ = 0;
   bool ended_ = false;  // by a finding
+  uint32_t barriers_ = 0;
 
   std::vector<std::vector<LaneAccess>> accesses_;  // of the block, by warp
   std::map<std::string, Traffic> traffic_;
