@@ -27,7 +27,7 @@ BYTES_IN_FLIGHT = 32 << 10  # that a multiprocessor must have asked for where me
 DEVICES = {"80": ("A100", 108), "90": ("H200", 132)}
 BATCHES = (1, 8, 64)
 KV_HEADS, HEAD_DIM, CONTEXT, SPAN = 8, 64, 4096, 1024
-BLOCKS_TO_SHARE = 1024  # as in src/backend/cuda/cuda_ops.cpp
+BLOCKS_TO_SHARE = int(re.search(r"kBlocksToShare = (\d+);", (ROOT / "src/backend/cuda/cuda_ops.cpp").read_text())[1])
 
 # By kernel: the instructions that it must have.
 PIECES_IN_AND_OUT = [r"LDG\.E\.128.*", r"STG\.E\.128"]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -19,8 +20,8 @@ namespace {
 using decoder::Norm;
 using decoder::Rows;
 
-/// Blocks of threads with small tiles of attention below which spans are shared among more of them: twice
-/// what a large device holds at once, so that none of its multiprocessors is long without work at the end.
+/// Blocks of threads with small tiles of attention below which spans are shared among more of them: so many
+/// that of a device that holds some hundreds no multiprocessor is long without work at the end.
 constexpr uint32_t kBlocksToShare = 1024;
 static_assert(sizeof(QueryTile) == kNumbersOfTile * sizeof(uint32_t));
 
