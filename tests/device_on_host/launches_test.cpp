@@ -1,16 +1,17 @@
-// The launches of a step, which times on paper count, against those that a step makes.
+// The launches of a step, which times on paper count, against those that an executor makes.
 #include "backend/cuda/launches.h"
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/cuda_ops.h"
-#include "decoder/forward_pass.h"
+#include "backend/cpu/inspect.h"
+#include "backend/cuda/cuda_backend.h"
 #include "formats/model_config.h"
-#include "model/kv_groups.h"
+#include "tests/backend/variants.h"
 #include "tests/device_on_host/device.h"
 #include "tests/device_on_host/fake_cublaslt.h"
 #include "tests/support/data.h"
@@ -20,42 +21,67 @@ namespace {
 
 namespace cuda = backend::cuda;
 
-/// Kernels and products of a step of 5 tokens, with the logits of the last.
-uint64_t launches_of(const std::filesystem::path& path, model::ModelConfig& config, DType dtype) {
-  constexpr uint32_t kBlock = 16;
+/// An executor with a backend of its own.
+class OnDevice final : public backend::Executor {
+ public:
+  OnDevice(const cuda::CudaOptions& options, const model::ModelConfig& config, const backend::PoolSize& size)
+      : backend_(options, config, backend::cpu::model_shape(config, options.dtype), fake_cublaslt()) {
+    backend_.allocate(size);
+    executor_ = backend_.make_executor();
+  }
+  backend::Ticket submit(const control::StepPlan& plan) override { return executor_->submit(plan); }
+  void provide(backend::Ticket ticket, backend::TokenMasks& masks) override {
+    executor_->provide(ticket, masks);
+  }
+  control::StepResult wait(backend::Ticket ticket) override { return executor_->wait(ticket); }
+  uint32_t depth() const override { return executor_->depth(); }
+
+ private:
+  cuda::CudaBackend backend_;
+  std::unique_ptr<backend::Executor> executor_;
+};
+
+/// Kernels and products a step of a sequence that generates a few tokens.
+double launches_of_a_step(const std::filesystem::path& path, const model::ModelConfig& config, DType dtype) {
+  constexpr uint32_t kSteps = 3;
   Device device(1);
-  ThreadPool pool(1);
-  const cuda::ModelWeights weights = cuda::load_weights(path, config, dtype, pool, nullptr);
-  cuda::KvCache cache(config, dtype, 8, kBlock);
-  cuda::Gemm gemm(fake_cublaslt(), nullptr);
-  cuda::CudaOps ops(config, weights, cache, gemm, nullptr,
-                    {.rows = 64, .seqs = 1, .positions = 64, .logit_rows = 64});
-  decoder::ForwardPass pass(config, dtype, 64);
-  const std::vector<TokenId> tokens = {5, 3, 2, 7, 1};
-  const auto tables = model::consecutive_tables(cache.num_groups(), 1, 0);
-  const decoder::BatchSeq seq{5, 0, tables, 1};
-  const uint64_t before = device.launches() + products();
-  pass.compute(ops, {cache.groups(), cache.num_blocks(), kBlock}, tokens, {&seq, 1});
-  pass.logits(ops, pass.logit_rows());
+  const cuda::CudaOptions options{
+      .model = path, .dtype = dtype, .limits = {.rows = 64, .seqs = 4, .positions = 64, .logit_rows = 64}};
+  uint64_t before = 0;
+  const auto make = [&](uint32_t num_blocks, uint32_t max_slots, uint32_t num_host_blocks) {
+    auto made = std::make_unique<OnDevice>(options, config,
+                                           backend::PoolSize{.num_blocks = num_blocks,
+                                                             .num_host_blocks = num_host_blocks,
+                                                             .block_size = kBlockSize,
+                                                             .num_slots = max_slots,
+                                                             .max_model_len = 64});
+    before = device.launches() + products();
+    return made;
+  };
+  control::SeqSpec spec;
+  spec.prompt = std::vector<TokenId>{5, 3, 2, 7, 1};
+  spec.max_tokens = kSteps;
+  const auto all = run_alone({make, backend::cpu::model_shape(config, dtype).kv_windows}, {spec});
+  EXPECT_EQ(all[0].tokens.size(), kSteps) << all[0].error;
   EXPECT_TRUE(device.findings().empty()) << device.report();
-  return device.launches() + products() - before;
+  return static_cast<double>(device.launches() + products() - before) / kSteps;
 }
 
 TEST(Launches, AreThoseOfAStep) {
   model::ModelConfig config = formats::load_model_config(demo_model_dir());
-  EXPECT_EQ(launches_of(demo_model_dir(), config, DType::kBF16), cuda::step_launches(config));
+  EXPECT_EQ(launches_of_a_step(demo_model_dir(), config, DType::kBF16), cuda::step_launches(config));
   // Their rows are no multiples of 16 bytes in bf16; without tensor cores attention has two launches a layer.
   for (const char* name : {"gemma3-one-kv", "granite-one-kv", "olmo2-one-kv"}) {
     const std::filesystem::path model = std::filesystem::path("tests/model/fixtures") / name;
     config = formats::load_model_config(model);
-    const uint64_t launches = launches_of(model, config, DType::kF32);
+    const double launches = launches_of_a_step(model, config, DType::kF32);
     EXPECT_EQ(launches, cuda::step_launches(config) + config.num_layers) << name;
   }
   QUIRE_NEEDS_DATA("golden-models/qwen3");
   for (const char* name : {"qwen3", "phi3", "mistral-window"}) {
     const std::filesystem::path model = data_dir() / "golden-models" / name;
     config = formats::load_model_config(model);
-    EXPECT_EQ(launches_of(model, config, DType::kBF16), cuda::step_launches(config)) << name;
+    EXPECT_EQ(launches_of_a_step(model, config, DType::kBF16), cuda::step_launches(config)) << name;
   }
 }
 

@@ -71,33 +71,32 @@ struct Sequence {
 
 Asked count_tiled(const Sequence& one) {
   const uint32_t small = cuda::tokens_of_tile(one.blocks, kHeads, cuda::TileSize::kSmall);
-  const uint32_t large = cuda::tokens_of_tile(one.blocks, kHeads, cuda::TileSize::kLarge);
-  const uint32_t most = one.rows > small ? large : small;
-  uint32_t num_large = 0;
+  const bool is_large = one.rows > small;
+  const uint32_t most = is_large ? cuda::tokens_of_tile(one.blocks, kHeads, cuda::TileSize::kLarge) : small;
   std::vector<uint32_t> tiles;
   for (uint32_t row = 0; row < one.rows; row += most) {
     for (const uint32_t number : {0U, row, std::min(most, one.rows - row), one.length - one.rows + row}) {
       tiles.push_back(number);
     }
-    num_large += most == large ? 1 : 0;
   }
   const cuda::DeviceBuffer on_device = numbers(tiles, "tiles");
-  const cuda::PagedAttentionArgs args{.blocks = one.blocks,
-                                      .cache = one.cache.data(),
-                                      .q = one.q.data(),
-                                      .q_stride = one.width(),
-                                      .out = one.out.data(),
-                                      .num_rows = one.rows,
-                                      .num_heads = kHeads,
-                                      .block_tables = one.table.as<const uint32_t>(),
-                                      .table_stride = static_cast<uint32_t>(one.table.size() / 4),
-                                      .tiles = on_device.as<const cuda::QueryTile>(),
-                                      .num_tiles = static_cast<uint32_t>(tiles.size() / 4),
-                                      .num_large_tiles = num_large,
-                                      .shared_spans = 0,
-                                      .partials = nullptr,
-                                      .scale = one.scale(),
-                                      .window = 0};
+  const cuda::PagedAttentionArgs args{
+      .blocks = one.blocks,
+      .cache = one.cache.data(),
+      .q = one.q.data(),
+      .q_stride = one.width(),
+      .out = one.out.data(),
+      .num_rows = one.rows,
+      .num_heads = kHeads,
+      .block_tables = one.table.as<const uint32_t>(),
+      .table_stride = static_cast<uint32_t>(one.table.size() / 4),
+      .tiles = on_device.as<const cuda::QueryTile>(),
+      .num_tiles = static_cast<uint32_t>(tiles.size() / 4),
+      .num_large_tiles = is_large ? static_cast<uint32_t>(tiles.size() / 4) : 0,
+      .shared_spans = 0,
+      .partials = nullptr,
+      .scale = one.scale(),
+      .window = 0};
   return count([&] { return cuda::paged_attention(args, nullptr); });
 }
 

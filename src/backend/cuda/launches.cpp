@@ -15,8 +15,9 @@ uint32_t step_launches(const model::ModelConfig& config) {
   const uint32_t layer = kAttention + kFeedForward + kAdds + of_heads + has(tensors.post_attention_norm) +
                          has(tensors.post_ffn_norm);
   const uint32_t embeddings = config.embedding_scale == 1.0 ? 1 : 2;
-  constexpr uint32_t kLast = 3;  // the rows that are asked for, their norm, the head
-  return embeddings + has(tensors.attention_norm) + config.num_layers * layer + kLast;
+  constexpr uint32_t kLast = 4;  // the rows that are asked for, their norm, the head, sampling
+  const uint32_t logits = (config.logit_scale == 1.0 ? 0 : 1) + (config.logit_soft_cap == 0.0 ? 0 : 1);
+  return embeddings + has(tensors.attention_norm) + config.num_layers * layer + kLast + logits;
 }
 
 }  // namespace quire::backend::cuda
