@@ -1,6 +1,7 @@
-// What is said of the device's memory before anything is there, against what is taken.
+// What is said of the memory for weights before anything is there, against what is taken, and what is in it.
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -33,6 +34,52 @@ TEST(MemoryUse, OfWeightsIsWhatIsLoaded) {
   QUIRE_NEEDS_DATA("golden-models/qwen3");
   for (const char* name : {"qwen2", "qwen3", "phi3", "llama3-tied"}) {
     expect_as_loaded(data_dir() / "golden-models" / name, DType::kBF16);
+  }
+}
+
+/// All matrices and norms, in the order of the layers.
+std::vector<std::byte> contents(const cuda::ModelWeights& weights, const model::ModelConfig& config) {
+  std::vector<std::byte> out;
+  const auto add = [&out](const void* at, size_t bytes) {
+    if (at == nullptr) return;
+    out.resize(out.size() + bytes);
+    cuda::copy_to_host(out.data() + out.size() - bytes, at, bytes, nullptr);
+  };
+  const size_t element = dtype_bytes(weights.dtype);
+  const auto add_matrix = [&](const cuda::Matrix& one) {
+    add(one.data, size_t{one.n} * one.k * element);
+    add(one.bias, one.n * element);
+  };
+  const size_t norm = config.hidden_size * sizeof(float);
+  add(weights.embedding, size_t{config.vocab_size} * config.hidden_size * element);
+  for (const cuda::LayerWeights& layer : weights.layers) {
+    for (const cuda::Matrix& one : {layer.qkv, layer.o, layer.gate_up, layer.down}) add_matrix(one);
+    for (const float* one : {layer.attention_norm, layer.post_attention_norm, layer.ffn_norm}) add(one, norm);
+  }
+  add(weights.final_norm, norm);
+  add_matrix(weights.head);
+  return out;
+}
+
+/// In pieces that no tensor fits in, which the device copies when it likes, and all at once.
+TEST(WeightStaging, BringsTheSameBytesInEveryOrder) {
+  // The second has factors to which 1 is added.
+  const std::filesystem::path models[] = {demo_model_dir(), "tests/model/fixtures/gemma3-one-kv"};
+  for (const std::filesystem::path& model : models) {
+    model::ModelConfig config = formats::load_model_config(model);
+    ThreadPool pool(2);
+    const auto loaded = [&](uint64_t order, bool staged) {
+      Device device(order);
+      const cuda::OwnStream stream;
+      const cuda::ModelWeights weights =
+          staged ? cuda::load_weights(model, config, DType::kF32, pool, stream.get(), 4096)
+                 : cuda::load_weights(model, config, DType::kF32, pool, nullptr);
+      return contents(weights, config);
+    };
+    const std::vector<std::byte> expected = loaded(0, false);
+    for (uint64_t order = 1; order <= 5; ++order) {
+      EXPECT_TRUE(loaded(order, true) == expected) << model << " in order " << order;
+    }
   }
 }
 

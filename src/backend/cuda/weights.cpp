@@ -1,5 +1,6 @@
 #include "backend/cuda/weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -8,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/staging.h"
 #include "backend/cuda/supported.h"
 #include "formats/checkpoint.h"
 #include "formats/model_tensors.h"
@@ -18,25 +20,33 @@ namespace {
 
 constexpr size_t kAlignment = 256;  // what cudaMalloc gives
 
-/// Element by element; a checkpoint is usually in the type that is wanted, and then copied as it is.
-void convert(const TensorView& from, DType dtype, std::byte* to) {
-  for (size_t i = 0; i < from.num_elements(); ++i) {
-    const float value = element_as_f32(from, i);
+constexpr size_t kGrain = 1 << 16;  // elements that a thread converts at once
+
+/// The elements [first, first + count) as `dtype`, each plus `more`. A checkpoint is usually in the type that
+/// is wanted, and then copied as it is.
+void convert(const TensorView& from, size_t first, size_t count, DType dtype, float more, std::byte* to) {
+  const size_t bytes = dtype_bytes(dtype);
+  if (from.dtype == dtype && more == 0.0F) {
+    std::memcpy(to, static_cast<const std::byte*>(from.data) + first * bytes, count * bytes);
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const float value = element_as_f32(from, first + i) + more;
     if (dtype == DType::kF32) {
-      std::memcpy(to + i * sizeof(value), &value, sizeof(value));
+      std::memcpy(to + i * bytes, &value, bytes);
     } else {
       const uint16_t bits = dtype == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
-      std::memcpy(to + i * sizeof(bits), &bits, sizeof(bits));
+      std::memcpy(to + i * bytes, &bits, bytes);
     }
   }
 }
 
-/// Goes over the tensors in a fixed order and gives each its place. With `base` null that is all, so that the
-/// first of two rounds says how much memory there must be.
+/// Goes over the tensors in a fixed order and gives each its place. Without `staging` that is all, so that
+/// the first of two rounds says how much memory there must be.
 class Loader {
  public:
   Loader(const formats::Checkpoint& file, const model::ModelConfig& config, DType dtype, ThreadPool& pool,
-         Stream stream, std::byte* base)
+         Stream stream, std::byte* base = nullptr, Staging* staging = nullptr, size_t staged = 0)
       : file_(file),
         names_(formats::names_of(config, &file)),
         norm_offset_(model::family_of(config).norm_adds_one ? 1.0F : 0.0F),
@@ -44,9 +54,13 @@ class Loader {
         dtype_(dtype),
         pool_(pool),
         stream_(stream),
-        base_(base) {}
+        base_(base),
+        staging_(staging),
+        staged_(staged) {}
 
   size_t bytes() const { return bytes_; }
+  /// Of the largest tensor.
+  size_t most_bytes() const { return most_bytes_; }
 
   void load(ModelWeights& out) {
     const Matrix embedding = matrix({names_.of(names_.tensors.embedding)});
@@ -115,26 +129,28 @@ class Loader {
     for (const std::string& name : tensors) {
       size_t count = 1;
       for (const int64_t extent : file_.at(name).shape) count *= static_cast<size_t>(extent);
-      if (base_ != nullptr) copy(name, dtype, more, base_ + bytes_);
+      if (staging_ != nullptr) copy(name, dtype, more, base_ + bytes_);
       bytes_ += count * dtype_bytes(dtype);
+      most_bytes_ = std::max(most_bytes_, count * dtype_bytes(dtype));
     }
     bytes_ = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
     return base_ == nullptr ? nullptr : base_ + first;
   }
 
+  /// While the device copies a piece, the next is converted.
   void copy(const std::string& name, DType dtype, float more, std::byte* to) {
     const formats::LoadedTensor tensor = file_.load(name, dtype, pool_);
     const TensorView& view = tensor.view();
-    if (view.dtype == dtype && more == 0.0F) {
-      copy_to_device(to, view.data, view.num_bytes(), stream_);
-      return;
+    const size_t bytes = dtype_bytes(dtype);
+    const size_t at_once = staged_ / bytes;
+    for (size_t first = 0; first < view.num_elements(); first += at_once) {
+      const size_t count = std::min(at_once, view.num_elements() - first);
+      std::byte* piece = staging_->take();
+      pool_.parallel_for(count, kGrain, [&](size_t begin, size_t end, uint32_t) {
+        convert(view, first + begin, end - begin, dtype, more, piece + begin * bytes);
+      });
+      staging_->copy(to + first * bytes, count * bytes, stream_);
     }
-    std::vector<std::byte> converted(view.num_elements() * dtype_bytes(dtype));
-    convert(view, dtype, converted.data());
-    for (size_t i = 0; more != 0.0F && i < view.num_elements(); ++i) {
-      reinterpret_cast<float*>(converted.data())[i] += more;  // of norms, which are f32
-    }
-    copy_to_device(to, converted.data(), converted.size(), stream_);
   }
 
   const formats::Checkpoint& file_;
@@ -145,13 +161,16 @@ class Loader {
   ThreadPool& pool_;
   Stream stream_;
   std::byte* base_;
+  Staging* staging_;
+  size_t staged_;
   size_t bytes_ = 0;
+  size_t most_bytes_ = 0;
 };
 
 }  // namespace
 
 ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config, DType dtype,
-                          ThreadPool& pool, Stream stream) {
+                          ThreadPool& pool, Stream stream, size_t staged) {
   refuse_unsupported(config, dtype);
   const std::unique_ptr<formats::Checkpoint> file = formats::Checkpoint::open(model);
   formats::settle_head(config, *file);
@@ -159,10 +178,12 @@ ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig
   formats::warn_of_unused(config, *file);
   ModelWeights out;
   out.dtype = dtype;
-  Loader sizes(*file, config, dtype, pool, stream, nullptr);
+  Loader sizes(*file, config, dtype, pool, stream);
   sizes.load(out);
   out.memory = DeviceBuffer(sizes.bytes(), "the weights");
-  Loader(*file, config, dtype, pool, stream, out.memory.data()).load(out);
+  staged = std::min(staged, sizes.most_bytes());
+  Staging staging(staged, "weights on their way to the device");
+  Loader(*file, config, dtype, pool, stream, out.memory.data(), &staging, staged).load(out);
   synchronize(stream);
   return out;
 }

@@ -45,10 +45,13 @@ struct ModelWeights {
   Matrix head;                        // [vocab, hidden]; the embeddings if they are tied
 };
 
+/// What the host converts at once while the device copies what it converted before.
+inline constexpr size_t kStagedBytes = 32 << 20;
+
 /// `model`: a directory or a GGUF file, whose quantized matrices are expanded. Determines the head, then
-/// copies all tensors as `dtype`: f32, f16 or bf16. Throws Error naming file and tensor, or if the device has
-/// too little memory.
+/// copies all tensors as `dtype`: f32, f16 or bf16, from the mapped file through pinned memory, `staged`
+/// bytes at a time. Throws Error naming file and tensor, or if the device has too little memory.
 ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config, DType dtype,
-                          ThreadPool& pool, Stream stream);
+                          ThreadPool& pool, Stream stream, size_t staged = kStagedBytes);
 
 }  // namespace quire::backend::cuda
