@@ -72,6 +72,19 @@ TEST(DeviceEngine, IsWhatAutoTakes) {
   EXPECT_THAT(local.backend->describe(), HasSubstr("on fibers"));
 }
 
+TEST(DeviceEngine, SaysWhatFastGemmGivesUp) {
+  startup::EngineOptions options = options_of("cuda");
+  testing::internal::CaptureStderr();
+  stories(options);
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("--fast-gemm"), std::string::npos);
+  options.fast_gemm = true;
+  testing::internal::CaptureStderr();
+  const std::vector<std::string> fast = stories(options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("--fast-gemm: an answer may depend on what else is computed with it"));
+  for (const std::string& story : fast) EXPECT_FALSE(story.empty());
+}
+
 TEST(DeviceEngine, SaysThatThereIsNoSuchGpu) {
   try {
     const startup::LocalEngine local(options_of("cuda:2"), "demo");
