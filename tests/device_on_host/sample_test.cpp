@@ -331,6 +331,9 @@ TEST(Sample, TokensThatAreLateCount) {
     if (const TokenId best = token_on_cpu(one); best >= 0) one.params.bad_words.push_back({last[1], best});
     one.params.bad_words.push_back({last[0], last[1], 3});
     one.params.bad_words.push_back({last[1], last[0], 4});
+    if (const TokenId best = token_on_cpu(one); best >= 0) {  // which stays, as another token comes before it
+      one.params.bad_words.push_back({(last[1] + 1) % 40, best});
+    }
     cases.push_back(std::move(one));
   }
   for (const size_t late : {0, 1, 2}) {
