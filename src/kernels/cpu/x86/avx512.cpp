@@ -8,6 +8,8 @@
 
 namespace quire::kernels::cpu::avx512 {
 
+extern const bool kCompiled = true;
+
 extern const KernelTable kTable = {
     .to_f32 = {to_f32<Vec, F32, F32>, to_f32<Vec, F32, F16>, to_f32<Vec, F32, Bf16>},
     .from_f32 = {from_f32<Vec, F32, F32>, from_f32<Vec, F32, F16>, from_f32<Vec, F32, Bf16>},

@@ -12,8 +12,10 @@ extern const KernelTable kTable;
 extern const MatmulKernel kBlocks[4];
 }  // namespace avx2
 namespace avx512 {
+/// Whether AVX-512 and AMX are compiled in; if not, their tables are empty (cpu/no_avx512).
+extern const bool kCompiled;
 extern const KernelTable kTable;
-}
+}  // namespace avx512
 namespace avx512_vnni {
 extern const MatmulKernel kInt8;
 extern const MatmulKernel kInt4;

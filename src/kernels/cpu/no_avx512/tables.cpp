@@ -1,0 +1,27 @@
+#include "kernels/cpu/x86/tables.h"
+
+#include "kernels/cpu/x86/pack_tables.h"
+
+// In the place of the sources for AVX-512 and AMX. No level refers to these tables, as no level runs.
+namespace quire::kernels::cpu {
+
+namespace avx512 {
+extern const bool kCompiled = false;
+extern const KernelTable kTable = {};
+extern const PackTable kPackTable = {};
+}  // namespace avx512
+namespace avx512_vnni {
+extern const MatmulKernel kInt8 = {};
+extern const MatmulKernel kInt4 = {};
+extern const MatmulKernel kBlocks[4] = {};
+}  // namespace avx512_vnni
+namespace avx512_bf16 {
+extern const MatmulKernel kBf16 = {};
+}
+namespace amx {
+extern const MatmulKernel kBf16 = {};
+extern const MatmulKernel kInt8 = {};
+extern const MatmulKernel kInt4 = {};
+}  // namespace amx
+
+}  // namespace quire::kernels::cpu
