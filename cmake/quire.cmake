@@ -1,16 +1,17 @@
-# With QUIRE_UNITY, puts files in the place of the sources in a list that include ten of them each. Those that CMake
-# would write name its folder, so that a compiler cache would not find what was compiled in another.
-function(quire_unity list)
+# quire_unity(sources ${PROJECT_SOURCE_DIR}/src 10)
+# With QUIRE_UNITY, puts files in the place of the sources in a list that include ten of them each, named from a folder
+# that is searched for headers. Those that CMake would write name its folder, so that a compiler cache would not find
+# what was compiled in another.
+function(quire_unity list root batch)
   if(NOT QUIRE_UNITY)
     return()
   endif()
-  set(batch 10)
   set(units)
   set(text)
   set(count 0)
   list(LENGTH ${list} last)
   foreach(source IN LISTS ${list})
-    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src ${source})
+    file(RELATIVE_PATH name ${root} ${source})
     string(APPEND text "#include \"${name}\"\n")
     math(EXPR count "${count} + 1")
     math(EXPR full "${count} % ${batch}")
@@ -35,7 +36,7 @@ function(quire_library name)
   list(TRANSFORM ARG_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   list(REMOVE_ITEM sources ${ARG_EXCEPT})
   if(ARG_UNITY)
-    quire_unity(sources)
+    quire_unity(sources ${PROJECT_SOURCE_DIR}/src 10)
   endif()
   if(sources)
     add_library(quire_${name} STATIC ${sources})
@@ -48,13 +49,21 @@ function(quire_library name)
   endif()
 endfunction()
 
-# quire_test(control LINKS quire_control)
-# One test program per folder of tests/, made of its *.cpp files.
+# quire_test(control LINKS quire_control ALONE eviction_test.cpp)
+# One test program per folder of tests/, made of its *.cpp files. With QUIRE_UNITY they are compiled together but for those
+# in ALONE, which hide a name that another hides too, or are compiled with options of their own. With sanitizers the order
+# is reversed: what a file does not include itself but gets from one before it is missing in one of the two builds.
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINKS;ALONE" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(sources)
-    add_executable(${name}_test ${sources})
+    list(TRANSFORM ARG_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    list(REMOVE_ITEM sources ${ARG_ALONE})
+    if(QUIRE_SANITIZE)
+      list(REVERSE sources)
+    endif()
+    quire_unity(sources ${PROJECT_SOURCE_DIR} 8)
+    add_executable(${name}_test ${sources} ${ARG_ALONE})
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(${name}_test PRIVATE ${ARG_LINKS} quire_test_main)
     add_test(NAME ${name} COMMAND ${name}_test WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
