@@ -67,6 +67,7 @@ def main():
     golden = pathlib.Path(os.environ.get("QUIRE_DATA", ROOT / "../shared/data")) / "golden-models"
     if golden.is_dir():
         shutil.copytree(golden, out / "data/golden-models")
+        shutil.copytree(golden.parent / "stories260k", out / "data/stories260k")
     else:
         print(f"{golden} is absent (set QUIRE_DATA): tests of the golden models will be skipped there", file=sys.stderr)
     shutil.copy(ROOT / "tools/gpu_run.py", out / "run")

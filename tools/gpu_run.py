@@ -20,15 +20,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 TEST = HERE / "bin/device_test"
 BENCH = HERE / "bin/gpu_bench"
 LIBRARIES = ["libcublasLt.so.13", "libcublasLt.so.12"]
-KERNELS = "*Kernels.*:*DecodeAttention*:*PagedAttention*"
+KERNELS = "*Kernels.*:*DecodeAttention*:*PagedAttention*:*TilesOfBothSizes*:Sample.*"
 # A sanitizer makes kernels a hundred times as slow.
-FEW_KERNELS = "*Kernels.*/bf16:*DecodeAttention.*bf16_dim64_kv1_group4*:*PagedAttention.*bf16_dim64_kv1_group4*"
+FEW_KERNELS = "*Kernels.*/bf16:*DecodeAttention.*bf16_dim64_kv1_group4*:*PagedAttention.*bf16_dim64_kv1_group4*:Sample.TokensThatAreLateCount"
 # Together less than 8 minutes.
 STAGES = [  # name, filter of the tests, seconds
     ("ptx.h", "Ptx.*", 30),
-    ("kernels", KERNELS, 100),
-    ("forward pass", "*Families.*", 50),
-    ("executor", "*DeviceBits*:DeviceText.*:DeviceBackend.*", 70),
+    ("kernels", KERNELS, 90),
+    ("forward pass", "*Families.*:ForwardPass.*", 50),
+    ("executor", "*DeviceBits*:DeviceText.*:DeviceTokens.*:DeviceStories.*:BlockMover.*:DeviceBackend.*", 80),
 ]
 SANITIZER_STAGES = [("memcheck", 50), ("racecheck", 50)]
 MEASUREMENTS = [("attention", 35), ("small", 15), ("gemms", 30), ("steps", 40)]

@@ -141,6 +141,10 @@ void ForwardPass::rotate(Ops& ops, uint32_t layer, uint32_t positions) {
               .cos_sin = (local ? local_rope_ : main_rope_).at_least(positions)});
 }
 
+void ForwardPass::give_rotations(Ops& ops) {
+  for (uint32_t layer = 0; layer < config_.num_layers; ++layer) rotate(ops, layer, max_positions_);
+}
+
 /// What attention or feed-forward gives, through the norm behind it if there is one.
 void ForwardPass::post_norm(Ops& ops, Norm norm, uint32_t layer) const {
   if (ops.has(norm, layer)) ops.norm(norm, layer, Rows::kAdded, Rows::kAdded);

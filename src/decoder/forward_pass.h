@@ -21,6 +21,9 @@ class ForwardPass {
   /// factor of their embeddings. `max_positions`: the longest sequence.
   ForwardPass(const model::ModelConfig& config, DType compute, uint32_t max_positions);
 
+  /// Gives the operations all rotations of the longest sequence, for a device that should have them before
+  /// the first step.
+  void give_rotations(Ops& ops);
   /// Computes `tokens` and writes their K/V into the blocks of `seqs`. Throws Error if a sequence does not
   /// fit its blocks, the pool or the model, or if a token is not in the vocabulary.
   void compute(Ops& ops, const KvPool& pool, std::span<const TokenId> tokens, std::span<const BatchSeq> seqs);

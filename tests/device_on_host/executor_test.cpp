@@ -70,6 +70,42 @@ TEST(DeviceTokens, AreTheCpus) {
   }
 }
 
+/// Sequences whose parameters leave no token in the middle of their answers, while later steps of theirs are
+/// in flight: they end with the CPU's error, and the others go on.
+TEST(DeviceTokens, OfOthersDoNotChangeWhenASequenceFails) {
+  QUIRE_NEEDS_DATA("golden-models/qwen3");
+  const std::filesystem::path model = data_dir() / "golden-models/qwen3";
+  auto specs = mixed_requests(512, 8, 8);
+  for (control::SeqSpec& spec : specs) {
+    spec.wants = {};
+    spec.sampling.mask = kNoMask;
+  }
+  for (const size_t length : {2, 4}) {
+    specs[length].sampling.allowed_tokens = {7};
+    specs[length].sampling.min_tokens = 0;
+    specs[length].sampling.bad_words = {std::vector<TokenId>(length, 7)};
+  }
+  Rig rig(model, {.compute = DType::kF32}, kernels::IsaLevel::kReference, 1);
+  const auto on_cpu = run_alone(rig.make_executor(), specs);
+  EXPECT_EQ(on_cpu[2].tokens.size(), 1U);
+  EXPECT_EQ(on_cpu[4].tokens.size(), 3U);
+  EXPECT_NE(on_cpu[4].error, "");
+  for (uint32_t depth = 1; depth <= backend::kMostOpenSteps; ++depth) {
+    Device device(depth);
+    const auto executor = on_device(model, DType::kF32)(64, 16, 0);
+    control::SchedulerConfig config{.num_blocks = 64, .block_size = kBlockSize, .max_num_seqs = 4};
+    config.max_model_len = 128;
+    control::Scheduler scheduler(config);
+    RunLog log;
+    const auto found = run_to_end(scheduler, *executor, specs, log, depth);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      EXPECT_EQ(found[i].error, on_cpu[i].error) << "sequence " << i;
+      EXPECT_EQ(tokens_of(found[i]), tokens_of(on_cpu[i])) << "sequence " << i;
+    }
+    EXPECT_TRUE(device.findings().empty()) << device.report();
+  }
+}
+
 /// How many of 64 greedy tokens the device and the CPU's reference have in common, up to the first that
 /// differs.
 size_t same_tokens(const std::filesystem::path& model, DType dtype, const std::vector<TokenId>& prompt) {

@@ -34,6 +34,14 @@ CudaExecutor::CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, 
   for (uint32_t i = 0; i < pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
 }
 
+CudaExecutor::~CudaExecutor() {
+  try {
+    model_.use();
+    synchronize(model_.stream());
+  } catch (const std::exception&) {  // whoever waited for its steps has been told
+  }
+}
+
 uint64_t CudaExecutor::bytes_for(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size) {
   return DeviceSampler::bytes_for(limits_of_sampler(num_slots, max_positions, vocab_size));
 }

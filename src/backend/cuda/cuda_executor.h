@@ -20,10 +20,11 @@
 
 namespace quire::backend::cuda {
 
-/// Computes and samples step plans on the device. submit() only adds work to the device's stream, so that the
-/// next step can be planned and submitted meanwhile; a token that a step in flight samples stays on the
-/// device for the steps after it. wait() waits for a step's results. Only what steps yield of prompts is
-/// waited for in submit(), and rated on the host.
+/// Computes and samples step plans on the device. submit() adds work to the device's stream, so that the next
+/// step can be planned and submitted meanwhile; a token that a step in flight samples stays on the device for
+/// the steps after it. wait() waits for a step's results. submit() waits for the device only for what steps
+/// yield of prompts, which is rated on the host, and where the lists of a step's rows (penalties, bad words)
+/// are more than there is memory for at once.
 ///
 /// As sync::SyncExecutor, to the bit but for the last one of logprobs: a sequence's tokens depend on its own
 /// tokens, parameters and masks alone; a plan that contradicts itself or earlier plans throws Error, and
@@ -32,6 +33,8 @@ class CudaExecutor final : public Executor {
  public:
   /// `model` and `pool` must outlive the executor. Throws Error if the device has too little memory.
   CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool);
+  /// Waits for the steps in flight.
+  ~CudaExecutor() override;
   /// Of the device's memory.
   static uint64_t bytes_for(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size);
 

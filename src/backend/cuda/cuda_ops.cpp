@@ -72,10 +72,6 @@ CudaOps::Arena::Arena(const Activations& all, std::byte* base)
   angles[static_cast<size_t>(model::LayerRope::kLocal)] = at(Activation::kLocalAngles);
 }
 
-uint32_t CudaOps::table_stride() const {
-  return (limits_.positions + cache_.blocks().block_size - 1) / cache_.blocks().block_size;
-}
-
 const float* CudaOps::weight_of(Norm norm, uint32_t index) const {
   const LayerWeights& layer = weights_.layers[index];
   switch (norm) {
@@ -136,6 +132,12 @@ void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
 void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
   const size_t rows = batch.tokens.size();
   const size_t groups = cache_.num_groups();
+  longest_ = 0;
+  for (const decoder::BatchSeq& seq : batch.seqs) {
+    longest_ = std::max(longest_, seq.first_position + seq.num_tokens);
+  }
+  const uint32_t block_size = cache_.blocks().block_size;
+  const uint32_t stride = (longest_ + block_size - 1) / block_size;
   size_t numbers = 0;
   const auto take = [&](size_t count) {
     numbers += count;
@@ -148,7 +150,8 @@ void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
              .tiles = take(tiles_.size() * kNumbersOfTile),
              .num_tiles = static_cast<uint32_t>(tiles_.size()),
              .places = take(groups * rows),
-             .tables = take(groups * batch.seqs.size() * table_stride())};
+             .tables = take(groups * batch.seqs.size() * stride),
+             .table_stride = stride};
   inputs_.numbers = numbers;
 }
 
@@ -156,10 +159,9 @@ void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
 void CudaOps::fill_inputs(const decoder::Batch& batch, uint32_t* to) {
   const size_t rows = batch.tokens.size();
   const size_t groups = cache_.num_groups();
-  const size_t stride = table_stride();
+  const size_t stride = inputs_.table_stride;
   std::fill_n(to, inputs_.numbers, 0);
   if (!tiles_.empty()) std::memcpy(to + inputs_.tiles, tiles_.data(), tiles_.size() * sizeof(QueryTile));
-  longest_ = 0;
   const uint32_t block_size = cache_.blocks().block_size;
   size_t row = 0;
   for (size_t index = 0; index < batch.seqs.size(); ++index) {
@@ -175,7 +177,6 @@ void CudaOps::fill_inputs(const decoder::Batch& batch, uint32_t* to) {
       to[inputs_.positions + row] = position;
       to[inputs_.lengths + row] = position + 1;
       to[inputs_.seqs + row] = static_cast<uint32_t>(index);
-      longest_ = std::max(longest_, position + 1);
       for (size_t group = 0; group < groups; ++group) {
         to[inputs_.places + group * rows + row] =
             seq.block_tables[group][position / block_size] * block_size + position % block_size;
@@ -302,8 +303,8 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
              stream_),
         "rope");
   rotary_ = 0;
-  const size_t num_seqs = (inputs_.numbers - inputs_.tables) / table_stride() / cache_.num_groups();
-  const uint32_t* tables = input(inputs_.tables + group * num_seqs * table_stride());
+  const size_t num_seqs = (inputs_.numbers - inputs_.tables) / inputs_.table_stride / cache_.num_groups();
+  const uint32_t* tables = input(inputs_.tables + group * num_seqs * inputs_.table_stride);
   if (has_tiles_) {
     attend_tiles(layer, tables, scores);
   } else {
@@ -324,7 +325,7 @@ void CudaOps::attend_rows(uint32_t layer, const uint32_t* tables, const decoder:
                             .num_queries = std::min(at_once, rows_of_batch_ - first),
                             .num_heads = config_.num_heads,
                             .block_tables = tables,
-                            .table_stride = table_stride(),
+                            .table_stride = inputs_.table_stride,
                             .seqs = input(inputs_.seqs + first),
                             .lengths = input(inputs_.lengths + first),
                             .max_spans = most_attention_spans(longest_, scores.window),
@@ -347,7 +348,7 @@ void CudaOps::attend_tiles(uint32_t layer, const uint32_t* tables, const decoder
                           .num_rows = rows_of_batch_,
                           .num_heads = config_.num_heads,
                           .block_tables = tables,
-                          .table_stride = table_stride(),
+                          .table_stride = inputs_.table_stride,
                           .tiles = reinterpret_cast<const QueryTile*>(input(inputs_.tiles)),
                           .num_tiles = inputs_.num_tiles,
                           .num_large_tiles = num_large_tiles_,

@@ -87,15 +87,15 @@ class CudaOps final : public decoder::Ops {
     size_t seqs = 0;       // [rows]: its sequence
     size_t tiles = 0;      // [num_tiles]: QueryTile
     uint32_t num_tiles = 0;
-    size_t places = 0;   // [groups][rows]: where its K/V goes
-    size_t tables = 0;   // [groups][seqs][table_stride()]
-    size_t numbers = 0;  // in all
+    size_t places = 0;          // [groups][rows]: where its K/V goes
+    size_t tables = 0;          // [groups][seqs][table_stride]
+    uint32_t table_stride = 0;  // entries for the longest sequence of the batch
+    size_t numbers = 0;         // in all
   };
 
   size_t q_width() const { return size_t{config_.num_heads} * config_.head_dim; }
   size_t kv_width() const { return size_t{config_.num_kv_heads} * config_.head_dim; }
   size_t qkv_width() const { return q_width() + 2 * kv_width(); }
-  uint32_t table_stride() const;
   float eps() const { return static_cast<float>(config_.rms_norm_eps); }
   const float* weight_of(decoder::Norm norm, uint32_t layer) const;
   std::byte* at(decoder::Rows which) const { return arena_.rows[static_cast<size_t>(which)]; }

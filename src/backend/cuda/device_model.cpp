@@ -13,7 +13,9 @@ DeviceModel::DeviceModel(const CudaOptions& options, const model::ModelConfig& c
       cache_(config, options.dtype, size.num_blocks, size.block_size),
       host_(cache_.whole_block_bytes() * size.num_host_blocks, "the blocks that are swapped out"),
       ops_(config, weights, cache_, gemm, stream, options.limits),
-      pass_(config, options.dtype, options.limits.positions) {}
+      pass_(config, options.dtype, options.limits.positions) {
+  pass_.give_rotations(ops_);
+}
 
 void DeviceModel::compute(std::span<const TokenId> tokens, std::span<const decoder::BatchSeq> seqs) {
   compute(tokens, seqs, {}, nullptr);

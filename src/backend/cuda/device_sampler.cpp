@@ -5,20 +5,16 @@
 namespace quire::backend::cuda {
 namespace {
 
-constexpr size_t kMostWorkspaceBytes = 128 << 20;
-/// Of the lists of one row, beside what the vocabulary and the longest sequence bound: bad words.
-constexpr size_t kMoreListBytes = 256 << 10;
-
 size_t list_bytes(const DeviceSampler::Limits& limits) {
   const size_t vocabulary = limits.vocabulary;
   const size_t masks = (vocabulary + 31) / 32 * sizeof(uint32_t) * 2;
   const size_t counts = std::min<size_t>(limits.positions, vocabulary) * sizeof(CountedToken);
-  const size_t all = kMoreListBytes + vocabulary * sizeof(BiasedToken) + counts + masks;
+  const size_t all = limits.more_list_bytes + vocabulary * sizeof(BiasedToken) + counts + masks;
   return (all + 255) / 256 * 256;
 }
 
 uint32_t rows_at_once(const DeviceSampler::Limits& limits) {
-  const size_t fit = kMostWorkspaceBytes / sample_workspace_bytes(limits.vocabulary);
+  const size_t fit = limits.workspace_bytes / sample_workspace_bytes(limits.vocabulary);
   return static_cast<uint32_t>(std::clamp<size_t>(fit, 1, limits.rows));
 }
 

@@ -28,6 +28,9 @@ class DeviceSampler {
     uint32_t rows = 0;       // that a step samples
     uint32_t positions = 0;  // tokens of a sequence
     uint32_t vocabulary = 0;
+    size_t workspace_bytes = 128 << 20;  // about; rows beyond it are sampled after the others
+    /// Of the lists of one row, beside what the vocabulary and the longest sequence bound: bad words.
+    size_t more_list_bytes = 256 << 10;
   };
   /// Throws Error if the device has too little memory.
   DeviceSampler(const Limits& limits, Stream stream);
