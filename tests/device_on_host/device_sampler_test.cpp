@@ -31,8 +31,8 @@ SamplingParams params_of(uint32_t row) {
 }
 
 /// What a step samples of each row: token, logprob and the logprobs that were named.
-std::vector<std::vector<float>> sampled(const cuda::DeviceSampler::Limits& limits) {
-  Device device(3);
+std::vector<std::vector<float>> sampled(const cuda::DeviceSampler::Limits& limits, uint64_t seed) {
+  Device device(seed);
   const cuda::OwnStream stream;
   DeviceArray<float> logits(device, "logits", stored_floats(1, kRows * kVocabulary, DType::kF32, 3.0F));
   const cuda::DeviceLogits on_device{logits.data(), kVocabulary};
@@ -61,12 +61,14 @@ std::vector<std::vector<float>> sampled(const cuda::DeviceSampler::Limits& limit
 TEST(DeviceSampler, DividesTheRowsThatDoNotFit) {
   cuda::DeviceSampler::Limits limits{
       .slots = kRows, .rows = kRows, .positions = 8, .vocabulary = kVocabulary};
-  const auto whole = sampled(limits);
+  const auto whole = sampled(limits, 1);
   for (const auto& row : whole) EXPECT_FALSE(row.empty());
   limits.workspace_bytes = 3 * cuda::sample_workspace_bytes(kVocabulary);
-  EXPECT_EQ(sampled(limits), whole) << "three rows at once";
+  EXPECT_EQ(sampled(limits, 2), whole) << "three rows at once";
   limits.more_list_bytes = 0;
-  EXPECT_EQ(sampled(limits), whole) << "and little memory for their lists";
+  for (uint64_t seed = 0; seed < kOrders; ++seed) {
+    EXPECT_EQ(sampled(limits, seed), whole) << "and little memory for their lists, seed " << seed;
+  }
 }
 
 /// A row whose lists alone are too long gets no number; the others are sampled.
