@@ -102,6 +102,14 @@ uint32_t pick_num_blocks(const EngineOptions& options, const backend::ModelShape
   }
   const uint64_t blocks = memory / block_bytes;
   const uint64_t most = UINT32_MAX / options.block_size;
+  if (blocks == 0 && options.kv_cache_memory.empty()) {
+    throw Error(fmt::format("beside weights and activations {} are left for K/V, and one block takes {}: {}",
+                            human_bytes(memory), human_bytes(block_bytes),
+                            options.device->may_be_gpu
+                                ? "a higher --gpu-memory-utilization, or fewer --max-num-batched-tokens or "
+                                  "--max-num-seqs, would leave more"
+                                : "--kv-cache-memory SIZE says how much it may take"));
+  }
   if (blocks == 0) {
     throw Error(fmt::format("--kv-cache-memory: {} cannot hold one K/V block of {}", human_bytes(memory),
                             human_bytes(block_bytes)));

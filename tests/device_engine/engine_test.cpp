@@ -85,6 +85,21 @@ TEST(DeviceEngine, SaysWhatFastGemmGivesUp) {
   for (const std::string& story : fast) EXPECT_FALSE(story.empty());
 }
 
+TEST(DeviceEngine, SaysThatItsMemoryIsTooSmall) {
+  startup::EngineOptions options = options_of("cuda");
+  options.num_blocks = 0;
+  options.gpu_memory_utilization = 0.001;
+  try {
+    const startup::LocalEngine local(options, "demo");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("beside weights and activations 0 B are left for K/V, and one block takes"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("a higher --gpu-memory-utilization, or fewer --max-num-batched-tokens"));
+  }
+}
+
 TEST(DeviceEngine, SaysThatThereIsNoSuchGpu) {
   try {
     const startup::LocalEngine local(options_of("cuda:2"), "demo");

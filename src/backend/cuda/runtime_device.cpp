@@ -17,7 +17,13 @@ void check(int error, std::string_view what) {
 DeviceBuffer::DeviceBuffer(size_t bytes, std::string what) : size_(bytes) {
   if (bytes == 0) return;
   void* memory = nullptr;
-  check(cudaMalloc(&memory, bytes), fmt::format("{} bytes for {}", with_commas(bytes), what));
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    const DeviceFacts facts = device_facts();
+    throw Error(fmt::format("CUDA: {} takes {}, and {} of {} are free on {}", what, human_bytes(bytes),
+                            human_bytes(facts.free_bytes), human_bytes(facts.total_bytes), facts.name));
+  }
+  check(error, fmt::format("{} bytes for {}", with_commas(bytes), what));
   data_ = static_cast<std::byte*>(memory);
 }
 
