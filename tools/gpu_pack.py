@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Puts together what tests and measures the CUDA backend on another machine: the programs device_test and gpu_bench, the shared
-libraries beside them that such a machine may lack, models, and `run`. Says how large it is, and fails above 60 MiB.
+"""Puts together what tests and measures the CUDA backend on another machine: the programs device_test and gpu_bench, quire with
+its backend, the shared libraries beside them that such a machine may lack, models, and `run`. Says how large it is, and fails
+above 60 MiB.
 
-gpu_pack.py BUILD_DIR OUT   BUILD_DIR: where the two programs are built. OUT is made anew.
+gpu_pack.py BUILD_DIR OUT   BUILD_DIR: where all of these are built. OUT is made anew.
 """
 import os
 import pathlib
@@ -12,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAMS = ["device_test", "gpu_bench"]
+PROGRAMS = ["tests/device/device_test", "tests/device/gpu_bench", "quire", "libquire_cuda.so"]
 MOST_BYTES = 60 << 20
 # Of glibc and the compiler: a machine has its own, and newer ones would not start there.
 SYSTEM = r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s))\.so.*"
@@ -22,7 +23,7 @@ Tests and measures quire's CUDA backend on a GPU of compute capability 8.0 or mo
     ./run [FOLDER]
 
 takes less than 8 minutes and no network. It needs Linux on x86-64 with glibc {glibc} and the C++ library of GCC 12 (as in Ubuntu
-22.04 or Debian 12, or newer), Python 3, an NVIDIA driver for CUDA 13 (580 or newer), and libcublasLt.so.13 or .12, which is part of
+22.04 or Debian 12, or newer), Python 3, 3 GB of disk here while it runs, an NVIDIA driver for CUDA 13 (580 or newer), and libcublasLt.so.13 or .12, which is part of
 CUDA toolkits and of PyTorch; FOLDER says where it is if it is not found. With compute-sanitizer of a toolkit more is checked.
 It writes result.md, to be committed as docs/measurements/gpu-NAME.md. Exit status: 0 all passed, 1 something did not, 2 nothing
 can run here. Single tests: QUIRE_CUBLASLT=FOLDER QUIRE_DATA=data bin/device_test --gtest_filter=NAME, from this folder.
@@ -57,10 +58,10 @@ def main():
     build, out = map(pathlib.Path, sys.argv[1:])
     shutil.rmtree(out, ignore_errors=True)
     (out / "bin").mkdir(parents=True)
-    for name in PROGRAMS:
-        shutil.copy(build / "tests/device" / name, out / "bin")
-        subprocess.run(["strip", str(out / "bin" / name)], check=True)
-        for library, path in libraries(build / "tests/device" / name):
+    for program in PROGRAMS:
+        copied = shutil.copy(build / program, out / "bin")
+        subprocess.run(["strip", copied], check=True)
+        for library, path in libraries(build / program):
             shutil.copy(path, out / "bin" / library)
     demo = "models/llama-quire-stories-5m"
     shutil.copytree(ROOT / demo, out / demo)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests and measures quire's CUDA backend on this machine's first GPU, within 8 minutes and without a network: ptx.h, the kernels
-against the CPU's reference, whole forward passes, the executor, compute-sanitizer where it is, then times. Writes result.md here.
+against the CPU's reference, whole forward passes, the executor, compute-sanitizer where it is, then times, of kernels and of the
+engine over a model of a known shape (2.5 GB here while it runs). Writes result.md here.
 
 run [FOLDER]   FOLDER: where libcublasLt.so.13 or .12 lies, if not in a usual place (a CUDA toolkit, PyTorch's packages).
 
@@ -12,26 +13,39 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 TEST = HERE / "bin/device_test"
 BENCH = HERE / "bin/gpu_bench"
+QUIRE = HERE / "bin/quire"
+DEMO = "models/llama-quire-stories-5m"
+ON_DEVICE = ["--device", "cuda", "--max-model-len", "1024"]
 LIBRARIES = ["libcublasLt.so.13", "libcublasLt.so.12"]
 KERNELS = "*Kernels.*:*DecodeAttention*:*PagedAttention*:*TilesOfBothSizes*:Sample.*"
 # A sanitizer makes kernels a hundred times as slow.
 FEW_KERNELS = "*Kernels.*/bf16:*DecodeAttention.*bf16_dim64_kv1_group4*:*PagedAttention.*bf16_dim64_kv1_group4*:Sample.TokensThatAreLateCount"
 # Together less than 8 minutes.
 STAGES = [  # name, filter of the tests, seconds
-    ("ptx.h", "Ptx.*", 30),
-    ("kernels", KERNELS, 90),
-    ("forward pass", "*Families.*:ForwardPass.*", 50),
-    ("executor", "*DeviceBits*:DeviceText.*:DeviceTokens.*:DeviceStories.*:BlockMover.*:DeviceBackend.*", 80),
+    ("ptx.h", "Ptx.*", 15),
+    ("kernels", KERNELS, 45),
+    ("forward pass", "*Families.*:ForwardPass.*", 25),
+    ("executor", "*DeviceBits*:DeviceText.*:DeviceTokens.*:DeviceStories.*:BlockMover.*:DeviceBackend.*", 40),
 ]
-SANITIZER_STAGES = [("memcheck", 50), ("racecheck", 50)]
-MEASUREMENTS = [("attention", 35), ("small", 15), ("gemms", 30), ("steps", 40)]
+SANITIZER_STAGES = [("memcheck", 35), ("racecheck", 35)]
+MEASUREMENTS = [("attention", 25), ("small", 10), ("gemms", 20), ("steps", 25)]
+# The engine over a model of Llama-3.2-1B's shape with random weights: at once, and for clients over HTTP.
+SHAPE = "llama-3.2-1b"
+DEMO_LIMIT = 20
+MAKING = ("a model of that shape", 30)
+LOADS = [(1, 4, 30), (64, 128, 30), (256, 512, 35)]  # sequences at once, requests, seconds
+CLIENTS = 64
+SERVING = (f"{CLIENTS} clients over HTTP", 40)
 KEPT_LINES = 60  # of the output of a stage that fails
 
 
@@ -146,7 +160,62 @@ def run_stages(env):
         print("compute-sanitizer is not here: the kernels are not run under it", flush=True)
     for part, limit in MEASUREMENTS:
         add(measured, f"times: {part}", [BENCH, part], limit)
-    return tests, measured
+    return tests, measured + run_engine(env)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def serve(model, env):
+    """A server over the model, once it answers: the load of its clients as a stage."""
+    port = free_port()
+    name, limit = SERVING
+    begin = time.monotonic()
+    with open(HERE / "server.log", "wb") as log:
+        server = subprocess.Popen([QUIRE, "serve", model, *ON_DEVICE, "--port", str(port)], stdout=log, stderr=log,
+                                  stdin=subprocess.DEVNULL, cwd=HERE, env=env, start_new_session=True)
+    try:
+        while server.poll() is None and time.monotonic() - begin < limit / 2:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        load = [QUIRE, "bench", "serve", "--url", f"http://127.0.0.1:{port}", "--concurrency", CLIENTS, "--requests", 4 * CLIENTS,
+                "--prompt-len", 256, "--output-len", 128]
+        stage = Stage(name, load, limit - (time.monotonic() - begin), env)
+        if stage.status != 0:
+            stage.output += "\nThe server:\n" + (HERE / "server.log").read_text(errors="replace")
+        return stage
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def run_engine(env):
+    """Stages of the whole program: the demo model's text, then a model of a known shape under load."""
+    stages = []
+
+    def add(stage):
+        stages.append(stage)
+        say(stage)
+        return stage.status == 0
+    text = [QUIRE, "bench", "throughput", DEMO, *ON_DEVICE, "--requests", 64, "--prompt-len", 64, "--output-len", 64]
+    add(Stage("engine: the demo model", text, DEMO_LIMIT, env))
+    with tempfile.TemporaryDirectory(dir=HERE) as folder:
+        model = f"{folder}/{SHAPE}"
+        if not add(Stage(MAKING[0], [QUIRE, "make-model", SHAPE, model], MAKING[1], env)):
+            return stages
+        for sequences, requests, limit in LOADS:
+            load = [QUIRE, "bench", "throughput", model, *ON_DEVICE, "--max-num-seqs", sequences, "--requests", requests,
+                    "--prompt-len", 384, "--output-len", 128]
+            add(Stage(f"engine: {sequences} sequences of 384 + 128 tokens", load, limit, env))
+        add(serve(model, env))
+    return stages
 
 
 def write_result(facts, library, tests, measured):
@@ -162,7 +231,12 @@ def write_result(facts, library, tests, measured):
         if stage.status != 0:
             kept = "\n".join(stage.output.splitlines()[-KEPT_LINES:])
             lines += [f"## What failed: {stage.name}", "", *[f"- {name}" for name in stage.failures()], "", "```", kept, "```", ""]
-    lines += ["## Times", ""] + [stage.output for stage in measured if stage.status == 0]
+    lines += ["## Times", ""]
+    for stage in measured:
+        if stage.status != 0:
+            continue
+        is_engine = not stage.name.startswith("times: ")
+        lines += [f"### {stage.name}", "", "```", stage.output.rstrip(), "```", ""] if is_engine else [stage.output]
     (HERE / "result.md").write_text("\n".join(lines))
 
 

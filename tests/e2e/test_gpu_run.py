@@ -19,6 +19,15 @@ TESTS = """#!/bin/sh
 echo "$1 in $PWD with $QUIRE_DATA and $QUIRE_CUBLASLT" >> asked
 echo "[  PASSED  ] 3 tests."
 """
+# Makes a model, is loaded, or serves until it is killed.
+QUIRE = """#!/bin/sh
+echo "$*" >> quire_asked
+case "$1" in
+  make-model) mkdir "$3" ;;
+  serve) : > health; exec python3 -m http.server --bind 127.0.0.1 "${8}" ;;
+  bench) echo "64 requests, 1000 output tokens/s" ;;
+esac
+"""
 SANITIZER = """#!/bin/sh
 echo "$2" >> sanitized
 shift 4
@@ -32,8 +41,8 @@ def pack(tmp_path):
     (tmp_path / "run").write_text((ROOT / "tools/gpu_run.py").read_text())
     (tmp_path / "commit").write_text("abc123\n")
 
-    def run(*arguments, bench=BENCH, tests=TESTS):
-        tools = {"bin/gpu_bench": bench, "bin/device_test": tests, "tools/nvidia-smi": "#!/bin/sh\necho 580.1\n",
+    def run(*arguments, bench=BENCH, tests=TESTS, quire=QUIRE):
+        tools = {"bin/gpu_bench": bench, "bin/device_test": tests, "bin/quire": quire, "tools/nvidia-smi": "#!/bin/sh\necho 580.1\n",
                  "tools/compute-sanitizer": SANITIZER}
         (tmp_path / "tools").mkdir(exist_ok=True)
         for name, script in tools.items():
@@ -126,5 +135,25 @@ def test_a_stage_that_hangs_ends_with_all_it_started(module):
 
 
 def test_the_limits_are_less_than_eight_minutes(module):
-    limits = [stage[-1] for stage in [*module.STAGES, *module.SANITIZER_STAGES, *module.MEASUREMENTS]]
-    assert sum(limits) < 480
+    limits = [stage[-1] for stage in [*module.STAGES, *module.SANITIZER_STAGES, *module.MEASUREMENTS, module.MAKING, *module.LOADS,
+                                      module.SERVING]]
+    assert sum(limits) + module.DEMO_LIMIT < 480
+
+
+def test_the_engine_is_loaded_and_served(pack, tmp_path):
+    done, result = pack()
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked = (tmp_path / "quire_asked").read_text().splitlines()
+    assert [line.split()[0] for line in asked] == ["bench", "make-model", "bench", "bench", "bench", "serve", "bench"]
+    assert all("--device cuda" in line for line in asked if "throughput" in line or line.startswith("serve"))
+    assert "### engine: 64 sequences of 384 + 128 tokens\n\n```\n64 requests" in result
+    assert "| 64 clients over HTTP | passed |" in result
+    assert not list(tmp_path.glob("tmp*")), "the model that was made is gone"
+
+
+def test_a_server_that_does_not_start_is_a_failure(pack):
+    done, result = pack(quire=QUIRE.replace('exec python3 -m http.server --bind 127.0.0.1 "${8}"', "echo no memory; exit 1")
+                        .replace("bench) echo", 'bench) [ "$2" = serve ] && exit 1; echo'))
+    assert done.returncode == 1
+    assert "| 64 clients over HTTP | **failed** (exit status 1) |" in result
+    assert "The server:\nno memory" in result
