@@ -22,9 +22,10 @@ Tests and measures quire's CUDA backend on a GPU of compute capability 8.0 or mo
 
     ./run [FOLDER]
 
-takes less than 8 minutes and no network. It needs Linux on x86-64 with glibc {glibc} and the C++ library of GCC 12 (as in Ubuntu
-22.04 or Debian 12, or newer), Python 3, 3 GB of disk here while it runs, an NVIDIA driver for CUDA 13 (580 or newer), and libcublasLt.so.13 or .12, which is part of
-CUDA toolkits and of PyTorch; FOLDER says where it is if it is not found. With compute-sanitizer of a toolkit more is checked.
+takes less than 8 minutes and no network, and 3 GB of disk here while it runs. It needs Linux on x86-64 with glibc {glibc} and the
+C++ library of GCC 12 (as in Ubuntu 22.04 or Debian 12, or newer), Python 3, an NVIDIA driver for CUDA 13 (580 or newer), and
+libcublasLt.so.13 or .12, which is part of CUDA toolkits and of PyTorch; FOLDER says where it is if it is not found. With
+compute-sanitizer of a toolkit more is checked.
 It writes result.md, to be committed as docs/measurements/gpu-NAME.md. Exit status: 0 all passed, 1 something did not, 2 nothing
 can run here. Single tests: QUIRE_CUBLASLT=FOLDER QUIRE_DATA=data bin/device_test --gtest_filter=NAME, from this folder.
 Machine code is there for compute capabilities 8.x and 9.0; newer devices compile the PTX of 9.0 when they load it.

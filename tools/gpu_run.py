@@ -73,7 +73,9 @@ def find_sanitizer():
 
 
 def environment(library):
-    out = dict(os.environ, QUIRE_DATA=str(HERE / "data"))
+    # The libraries that are packed beside the programs; quire does not look there by itself.
+    libraries = [str(HERE / "bin"), *filter(None, [os.environ.get("LD_LIBRARY_PATH"), library])]
+    out = dict(os.environ, QUIRE_DATA=str(HERE / "data"), LD_LIBRARY_PATH=":".join(libraries))
     out.pop("QUIRE_CUBLASLT", None)
     if library:
         out["QUIRE_CUBLASLT"] = library
