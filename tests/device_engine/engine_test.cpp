@@ -1,7 +1,9 @@
 // A whole engine with --device cuda: the library is loaded as from a build with CUDA, and its GPU is one of
 // fibers.
 #include <condition_variable>
+#include <dlfcn.h>
 #include <filesystem>
+#include <future>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -83,6 +85,41 @@ TEST(DeviceEngine, SaysWhatFastGemmGivesUp) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("--fast-gemm: an answer may depend on what else is computed with it"));
   for (const std::string& story : fast) EXPECT_FALSE(story.empty());
+}
+
+/// The function of the library that the program has loaded.
+void fail_after(uint64_t count) {
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  void* library = dlopen((self.parent_path() / "libquire_cuda.so").c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr) << dlerror();
+  auto* call = reinterpret_cast<void (*)(uint64_t)>(dlsym(library, "quire_fail_after"));
+  ASSERT_NE(call, nullptr) << dlerror();
+  call(count);
+  dlclose(library);
+}
+
+/// What became of one request: its error, or nothing.
+std::string error_of_a_request(startup::LocalEngine& local) {
+  engine::GenerationRequest request;
+  request.prompt = local.tokenizer->encode(kPrompts[0], true);
+  request.max_tokens = 40;
+  std::promise<std::string> ended;
+  const auto sink = [&](const engine::RequestOutput& output) {
+    if (output.done) ended.set_value(output.error ? output.error->message : "");
+  };
+  const auto submitted = local.engine->submit(std::move(request), sink);
+  return submitted ? ended.get_future().get() : submitted.error().message;
+}
+
+/// The device fails in the middle of an answer: whoever waits for one is told why, and nobody waits for ever.
+TEST(DeviceEngine, EndsAllRequestsWhenTheDeviceFails) {
+  startup::LocalEngine local(options_of("cuda"), "demo");
+  EXPECT_EQ(error_of_a_request(local), "");
+  fail_after(700);
+  EXPECT_THAT(error_of_a_request(local),
+              HasSubstr("CUDA: the work of a stream: an error that the test wants"));
+  EXPECT_NE(error_of_a_request(local), "");
+  EXPECT_THAT(local.engine->failure(), HasSubstr("CUDA: the work of a stream"));
 }
 
 TEST(DeviceEngine, SaysThatItsMemoryIsTooSmall) {

@@ -51,6 +51,11 @@ std::unique_ptr<backend::Backend> make(const cuda::CudaOptions& options, model::
 }  // namespace
 }  // namespace quire::test::fibers
 
+/// For tests: the work of the device fails that is `count` pieces from now.
+extern "C" __attribute__((visibility("default"))) void quire_fail_after(uint64_t count) {
+  quire::test::fibers::Device::current()->streams().fail_after(count);
+}
+
 extern "C" __attribute__((visibility("default"))) const quire::backend::cuda::Entry* quire_cuda_entry() {
   static constexpr quire::backend::cuda::Entry kEntry{.why_not = quire::test::fibers::why_not,
                                                       .make = quire::test::fibers::make};
