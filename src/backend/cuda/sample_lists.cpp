@@ -26,10 +26,11 @@ ListPart part_from(const std::vector<T>& list, uint32_t first) {
   return {first, count_of(list) - first};
 }
 
-/// Appends a mask; returns its number.
-uint32_t add_mask(std::span<const uint32_t> mask, std::vector<uint32_t>& masks) {
-  masks.insert(masks.end(), mask.begin(), mask.end());
-  return static_cast<uint32_t>(masks.size() / mask.size()) - 1;
+/// A mask of `words` words behind `masks`, which permits nothing; its number is in `number`.
+std::span<uint32_t> add_mask(size_t words, std::vector<uint32_t>& masks, uint32_t& number) {
+  number = static_cast<uint32_t>(masks.size() / words);
+  masks.resize(masks.size() + words);
+  return std::span(masks).last(words);
 }
 
 }  // namespace
@@ -119,14 +120,14 @@ void SlotSampling::add_row(SlotId slot, uint32_t position, std::span<const uint3
   }
   row.rated = part_from(lists.rated, first_rated);
 
+  const size_t words = (vocabulary + 31) / 32;
   if (!params_.allowed_tokens.empty()) {
-    std::vector<uint32_t> bits((vocabulary + 31) / 32);
+    const std::span<uint32_t> bits = add_mask(words, lists.masks, row.allowed);
     for (const TokenId id : params_.allowed_tokens) {
       bits[static_cast<size_t>(id) / 32] |= 1U << static_cast<uint32_t>(id) % 32;
     }
-    row.allowed = add_mask(bits, lists.masks);
   }
-  if (params_.mask != kNoMask) row.mask = add_mask(mask, lists.masks);
+  if (params_.mask != kNoMask) std::ranges::copy(mask, add_mask(words, lists.masks, row.mask).begin());
   lists.rows.push_back(row);
 }
 

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/arena.h"
 #include "backend/cuda/staging.h"
 #include "backend/cuda/supported.h"
 #include "formats/checkpoint.h"
@@ -17,8 +18,6 @@
 
 namespace quire::backend::cuda {
 namespace {
-
-constexpr size_t kAlignment = 256;  // what cudaMalloc gives
 
 constexpr size_t kGrain = 1 << 16;  // elements that a thread converts at once
 
@@ -133,7 +132,7 @@ class Loader {
       bytes_ += count * dtype_bytes(dtype);
       most_bytes_ = std::max(most_bytes_, count * dtype_bytes(dtype));
     }
-    bytes_ = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_ = (bytes_ + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
     return base_ == nullptr ? nullptr : base_ + first;
   }
 
