@@ -45,6 +45,8 @@ double measure_product() {
   const cuda::DeviceBuffer weights = random_bf16(size_t{kSize} * kSize, "weights");
   const cuda::DeviceBuffer y(size_t{kSize} * kSize * 2, "y");
   cuda::Gemm gemm(cublaslt(), nullptr);
+  const void* const matrices[] = {weights.data()};
+  gemm.prepare({DType::kBF16, DType::kBF16, kSize, kSize, false}, matrices, nullptr, kSize);
   const double seconds = seconds_of([&] {
     gemm.multiply({.dtype = DType::kBF16,
                    .out_dtype = DType::kBF16,

@@ -210,6 +210,10 @@ void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gem
   // As the layers of a model do, each call has weights that no cache holds.
   const size_t copies = sizes.beyond_caches / (elements * kBytes) + 1;
   const cuda::DeviceBuffer weights = random_bf16(copies * elements, "weights");
+  std::vector<const void*> all;
+  for (size_t i = 0; i < copies; ++i) all.push_back(weights.data() + i * elements * kBytes);
+  gemm.prepare({DType::kBF16, product.out, product.n, product.k, false}, all, nullptr,
+               std::ranges::max(sizes.gemm_rows));
   for (const uint32_t rows : sizes.gemm_rows) {
     const size_t padded = cuda::padded_rows(rows);
     const cuda::DeviceBuffer x = random_bf16(padded * product.k, "x");
@@ -225,7 +229,7 @@ void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gem
                         .k = product.k};
     size_t next = 0;
     const double seconds = seconds_of([&] {
-      args.weights = weights.data() + next * elements * kBytes;
+      args.weights = all[next];
       next = (next + 1) % copies;
       gemm.multiply(args);
     });

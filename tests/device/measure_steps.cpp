@@ -166,6 +166,7 @@ void measure_steps(const Sizes& sizes, const Ceilings& ceilings) {
       std::puts(fmt::format("| {}: not measured, too little memory is free | | | | | |", what).c_str());
       continue;
     }
+    cuda::CudaOps::prepare(gemm, weights, limits_of(step));
     Steps steps(config, weights, gemm, step);
     print_row("layers, " + what, seconds_of_waiting([&] { steps.compute(); }), layers, ceilings);
     print_row(

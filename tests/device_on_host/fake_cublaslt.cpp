@@ -44,12 +44,14 @@ using namespace backend::cuda::lt;
 constexpr uint64_t kAlignment = 16;
 constexpr uint64_t kOneSum = 0x51;  // the mark of the algorithm that does not split K
 constexpr uint64_t kParts = 0x52;
+constexpr uint64_t kHidden = 0x53;  // divides K among as many workers as the rows make, and does not say so
 
 constexpr size_t kPartsWorkspace = 1 << 20;
 
 std::string refusal;
 uint64_t made = 0;
 uint64_t in_parts = 0;
+Offers offers = Offers::kFew;
 
 Status refuse(Status status, std::string why) {
   refusal = std::move(why);
@@ -195,10 +197,19 @@ Status heuristic(Handle* /*handle*/, Operation* operation, Layout* a, Layout* b,
        .waves = 1,
        .reserved = {}},
       {.algorithm = {{kOneSum, 1}}, .workspace = 0, .status = kSuccess, .waves = 1, .reserved = {}}};
-  for (const Heuristic& one : all) {
-    if (*num_found == wanted || one.workspace > preference->workspace) continue;
+  const Heuristic more[] = {
+      {.algorithm = {{kHidden, 1}}, .workspace = 0, .status = kSuccess, .waves = 1, .reserved = {}},
+      {.algorithm = {{kOneSum, 1, d->columns}},
+       .workspace = 0,
+       .status = kSuccess,
+       .waves = 1,
+       .reserved = {}}};
+  const auto offer = [&](const Heuristic& one) {
+    if (*num_found == wanted || one.workspace > preference->workspace) return;
     found[(*num_found)++] = one;
-  }
+  };
+  std::ranges::for_each(all, offer);
+  if (offers != Offers::kFew) std::ranges::for_each(more, offer);
   return kSuccess;
 }
 
@@ -319,15 +330,18 @@ Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const
   const float factors[] = {*static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
   if (factors[0] != 1.0F || factors[1] != 0.0F) return refuse(kNotSupported, "factors other than 1 and 0");
   if (c != d) return refuse(kNotSupported, "a C that is not D");
-  if (algorithm == nullptr || (algorithm->data[0] != kOneSum && algorithm->data[0] != kParts)) {
+  if (algorithm == nullptr || algorithm->data[0] < kOneSum || algorithm->data[0] > kHidden) {
     return refuse(kInvalidValue, "an algorithm that was not offered");
+  }
+  if (offers == Offers::kOneSumForFewRows && algorithm->data[0] == kOneSum && d_layout->columns > 64) {
+    return refuse(kNotSupported, "so many rows");
   }
   const bool split = algorithm->data[0] == kParts;
   if (split && (workspace == nullptr || workspace_bytes < kPartsWorkspace)) {
     return refuse(kInvalidValue, "too little workspace for an algorithm that splits K");
   }
   ++made;
-  in_parts += split ? 1 : 0;
+  in_parts += algorithm->data[0] != kOneSum ? 1 : 0;
   Status status = check_shapes(*operation, *a_layout, *b_layout, *c_layout, *d_layout);
   const Product product{*operation, a, *a_layout, b, *b_layout, d, *d_layout, algorithm->data[0]};
   // On the default stream all that is read is there by now.
@@ -361,6 +375,7 @@ const Api& fake_cublaslt() {
   return kApi;
 }
 
+void offer(Offers which) { offers = which; }
 uint64_t products() { return made; }
 uint64_t products_in_parts() { return in_parts; }
 

@@ -11,7 +11,15 @@ namespace quire::test::fibers {
 /// to another.
 const backend::cuda::lt::Api& fake_cublaslt();
 
-/// How many products have been computed, and how many of them by the algorithm that splits K.
+/// What is offered behind the first two algorithms, of which the second sums in the order of K.
+enum class Offers {
+  kFew,               // nothing
+  kMany,              // one that divides K and does not say so, and more that sum in order
+  kOneSumForFewRows,  // the same, but those that sum in order multiply no more than 64 rows
+};
+void offer(Offers which);
+
+/// How many products have been computed, and how many of them by an algorithm that divides K.
 uint64_t products();
 uint64_t products_in_parts();
 

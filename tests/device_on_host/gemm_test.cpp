@@ -5,12 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "tests/device_on_host/fake_cublaslt.h"
 #include "tests/device_on_host/support.h"
 
 namespace quire::test::fibers {
 namespace {
 
+using backend::cuda::DeviceBuffer;
 using backend::cuda::Gemm;
 using backend::cuda::GemmChoice;
 
@@ -44,6 +46,75 @@ TEST(Gemm, ARowHasTheSameBitsAmongAnyNumber) {
   for (const uint32_t rows : {3U, 64U, 130U}) EXPECT_EQ(first_of(device, gemm, rows), alone) << rows;
   EXPECT_EQ(products_in_parts(), before);
   EXPECT_TRUE(device.findings().empty()) << device.report();
+}
+
+/// What offers so for as long as it lives.
+class Offering {
+ public:
+  explicit Offering(Offers which) { offer(which); }
+  ~Offering() { offer(Offers::kFew); }
+  Offering(const Offering&) = delete;
+  Offering& operator=(const Offering&) = delete;
+};
+
+struct Shape {
+  DType dtype;
+  DType out;
+  bool bias;
+};
+
+/// For some hundreds of rows, with two matrices that hold anything.
+void prepare(Device& device, Gemm& gemm, const Shape& shape) {
+  DeviceArray<uint32_t> weights(device, "weights", std::vector<uint32_t>(size_t{2} * kN * kK, 0));
+  DeviceArray<uint32_t> bias(device, "bias", std::vector<uint32_t>(kN, 0));
+  const void* const matrices[] = {weights.data(), weights.data() + kN * kK};
+  gemm.prepare({shape.dtype, shape.out, kN, kK, shape.bias}, matrices, shape.bias ? bias.data() : nullptr,
+               300);
+}
+
+TEST(Gemm, APreparedShapeTakesOnlyAlgorithmsWithTheBitsOfTheFirst) {
+  Device device(1);
+  Gemm gemm(cublaslt(), nullptr);
+  const std::vector<float> alone = first_of(device, gemm, 1);
+  const Offering many(Offers::kMany);
+  prepare(device, gemm, {DType::kF32, DType::kF32, false});
+  const uint64_t before = products_in_parts();
+  for (const uint32_t rows : {1U, 64U, 130U, 300U, 400U}) {
+    EXPECT_EQ(first_of(device, gemm, rows), alone) << rows;
+  }
+  EXPECT_EQ(products_in_parts(), before);
+  EXPECT_TRUE(device.findings().empty()) << device.report();
+}
+
+TEST(Gemm, IsPreparedForEachTypeAndForBiases) {
+  Device device(1);
+  Gemm gemm(cublaslt(), nullptr);
+  const Offering many(Offers::kMany);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const DType out : {dtype, DType::kF32}) {
+      for (const bool bias : {false, true}) {
+        const uint64_t before = products_in_parts();
+        prepare(device, gemm, {dtype, out, bias});
+        EXPECT_GT(products_in_parts(), before) << "what divides K was not even tried";
+      }
+    }
+  }
+  EXPECT_TRUE(device.findings().empty()) << device.report();
+}
+
+TEST(Gemm, SaysForHowManyRowsNoAlgorithmHasTheSameBits) {
+  Device device(1);
+  Gemm gemm(cublaslt(), nullptr);
+  const Offering few(Offers::kOneSumForFewRows);
+  try {
+    prepare(device, gemm, {DType::kBF16, DType::kBF16, false});
+    FAIL() << "something multiplies more than 64 rows";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "CUDA: of cuBLASLt's algorithms for bf16 weights [20, 512] none gives 128 rows the bits that it "
+        "gives 64 (--fast-gemm does without)");
+  }
 }
 
 /// What the fake offers first splits K into as many parts as the rows make.

@@ -32,7 +32,9 @@ CudaBackend::CudaBackend(const CudaOptions& options, model::ModelConfig config, 
       shape_(std::move(shape)),
       pool_(options.threads),
       weights_(load_weights(options.model, config_, options.dtype, pool_, stream_.get())),
-      gemm_(lt, stream_.get(), options.fast_gemm ? GemmChoice::kFastest : GemmChoice::kSameForAllRows) {}
+      gemm_(lt, stream_.get(), options.fast_gemm ? GemmChoice::kFastest : GemmChoice::kSameForAllRows) {
+  CudaOps::prepare(gemm_, weights_, options.limits);
+}
 
 CudaBackend::~CudaBackend() = default;
 

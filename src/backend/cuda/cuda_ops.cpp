@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -54,6 +55,28 @@ CudaOps::CudaOps(const model::ModelConfig& config, const ModelWeights& weights, 
 size_t CudaOps::bytes_for(const model::ModelConfig& config, DType dtype, uint32_t block_size,
                           const StepLimits& limits) {
   return lay_out_activations(config, dtype, block_size, limits).bytes;
+}
+
+void CudaOps::prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits& limits) {
+  struct Matrices {
+    std::vector<const void*> data;
+    const void* bias;
+  };
+  std::map<GemmShape, Matrices> shapes;
+  const auto add = [&](const Matrix& matrix, DType out) {
+    const GemmShape shape{weights.dtype, out, matrix.n, matrix.k, matrix.bias != nullptr};
+    Matrices& all = shapes[shape];
+    all.data.push_back(matrix.data);
+    all.bias = matrix.bias;
+  };
+  for (const LayerWeights& layer : weights.layers) {
+    for (const Matrix& matrix : {layer.qkv, layer.o, layer.gate_up, layer.down}) add(matrix, weights.dtype);
+  }
+  for (const auto& [shape, all] : shapes) gemm.prepare(shape, all.data, all.bias, limits.rows);
+  const Matrix& head = weights.head;
+  const void* const data[] = {head.data};
+  gemm.prepare({weights.dtype, DType::kF32, head.n, head.k, head.bias != nullptr}, data, head.bias,
+               limits.logit_rows);
 }
 
 CudaOps::Arena::Arena(const Activations& all, std::byte* base)

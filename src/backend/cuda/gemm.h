@@ -3,26 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <span>
+#include <vector>
 
 #include "backend/cuda/cublaslt.h"
-#include "backend/cuda/runtime.h"
+#include "backend/cuda/gemm_choice.h"
+#include "backend/cuda/lt_product.h"
 #include "backend/cuda/stream.h"
 #include "tensor/dtype.h"
 
 namespace quire::backend::cuda {
 
 inline constexpr size_t kGemmWorkspace = 32 << 20;  // bytes; what NVIDIA recommends for its newer cards
-
-/// Rows are multiplied in groups of as many, so that an algorithm works on whole tiles.
-inline constexpr uint32_t kGemmRows = 64;
-inline uint32_t padded_rows(uint32_t rows) { return (rows + kGemmRows - 1) / kGemmRows * kGemmRows; }
-
-/// How far apart the rows of n results are: so many elements, or more up to a multiple of 16 bytes.
-inline uint32_t result_stride(uint32_t n, DType dtype) {
-  const auto piece = static_cast<uint32_t>(16 / dtype_bytes(dtype));
-  return (n + piece - 1) / piece * piece;
-}
 
 /// y[r, i] = sum over j of x[r, j] * weights[i, j] (+ bias[i]), all on the device and row-major: x [rows, k],
 /// weights [n, k], bias [n] or null, y [rows, n] with rows result_stride() apart; otherwise without gaps, and
@@ -40,13 +32,13 @@ struct GemmArgs {
   uint32_t k;  // a multiple of 16 bytes
 };
 
-/// How cuBLASLt's algorithms are chosen, each when a shape is first multiplied.
+/// How cuBLASLt's algorithms are chosen.
 enum class GemmChoice : uint8_t {
-  /// One for each shape of weights, which does not split K: a row of y depends on that row of x alone, not on
-  /// how many there are.
+  /// So that a row of y depends on that row of x alone, not on how many there are: choose_for_all_rows().
   kSameForAllRows,
-  /// The first that cuBLASLt offers for this number of rows, which may split K: the bits of a row may depend
-  /// on how many there are. Up to kGemmRows rows are not padded.
+  /// The first that cuBLASLt offers for this number of rows when they are first multiplied, which may split
+  /// K:
+  /// the bits of a row may depend on how many there are. Up to kGemmRows rows are not padded.
   kFastest,
 };
 
@@ -54,42 +46,32 @@ enum class GemmChoice : uint8_t {
 class Gemm {
  public:
   /// Throws Error if the device has no memory for its workspace.
-  Gemm(const lt::Api& api, Stream stream, GemmChoice choice = GemmChoice::kSameForAllRows);
-  ~Gemm();
-  Gemm(const Gemm&) = delete;
-  Gemm& operator=(const Gemm&) = delete;
+  Gemm(const lt::Api& api, Stream stream, GemmChoice choice = GemmChoice::kSameForAllRows)
+      : lt_(api, stream, kGemmWorkspace), choice_(choice) {}
+
+  /// Chooses what multiplies up to so many rows of a shape, as choose_for_all_rows() does; of kFastest
+  /// nothing. What is multiplied unprepared takes first_for_all_rows().
+  void prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
+               uint32_t most_rows);
 
   /// Throws Error if cuBLASLt refuses; names the shape.
   void multiply(const GemmArgs& args);
 
  private:
-  struct Shape {
-    DType dtype;
-    DType out_dtype;
-    uint32_t n;
-    uint32_t k;
-    bool bias;
-    uint32_t rows;  // for which an algorithm is chosen
-    auto operator<=>(const Shape&) const = default;
+  struct Key {
+    GemmShape shape;
+    uint32_t rows;  // of kFastest; else 0
+    auto operator<=>(const Key&) const = default;
   };
-  using Layout = std::unique_ptr<lt::Layout, lt::Status (*)(lt::Layout*)>;
   struct Plan {
-    std::unique_ptr<lt::Operation, lt::Status (*)(lt::Operation*)> operation;
-    Layout weights;
-    lt::Algorithm algorithm{};
+    LtProduct product;
+    std::vector<RowsChoice> choices;  // never empty
   };
-  const Plan& plan_of(const Shape& shape, const void* bias);
-  Plan make_plan(const Shape& shape, const void* bias) const;
-  Layout layout(DType dtype, uint32_t rows, uint32_t columns, uint32_t stride, const Shape& shape) const;
-  lt::Algorithm choose_algorithm(const Shape& shape, const Plan& plan) const;
-  void check_lt(lt::Status status, const char* call, const Shape& shape) const;
+  Plan& plan_of(const Key& key, const void* bias);
 
-  const lt::Api& api_;
-  Stream stream_;
+  LtHandle lt_;
   GemmChoice choice_;
-  lt::Handle* handle_ = nullptr;
-  DeviceBuffer workspace_;
-  std::map<Shape, Plan> plans_;
+  std::map<Key, Plan> plans_;
 };
 
 }  // namespace quire::backend::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/lt_product.h"
+
+namespace quire::backend::cuda {
+
+/// Rows are multiplied in groups of as many, so that an algorithm works on whole tiles.
+inline constexpr uint32_t kGemmRows = 64;
+inline uint32_t padded_rows(uint32_t rows) { return (rows + kGemmRows - 1) / kGemmRows * kGemmRows; }
+
+/// What multiplies up to so many rows.
+struct RowsChoice {
+  uint32_t most_rows;
+  lt::Algorithm algorithm;
+};
+
+/// The first that cuBLASLt offers for kGemmRows rows and that does not split K. Throws Error if there is
+/// none.
+lt::Algorithm first_for_all_rows(const LtProduct& product);
+
+/// One algorithm for each range of rows, in rising order, the last up to most_rows (a multiple of kGemmRows):
+/// the fastest of those that cuBLASLt offers, for that number or others, that does not split K, and whose
+/// rows have the bits of first_for_all_rows(). Which algorithm is the fastest may differ from run to run; no
+/// bit depends on it.
+///
+/// cuBLASLt does not say in which order an algorithm sums. So it is tried: of weights and rows whose products
+/// cancel out, what is left is the sums' own rounding, of which another order makes other numbers. The rows
+/// are the same again in each group, and the first and the last of them are compared.
+///
+/// `weights`: the matrices that will be multiplied, so that times are those of weights no cache holds.
+/// `bias`: one of theirs, or null. Takes memory of the device while it runs, and waits for the stream. Throws
+/// Error if there is too little, or if for some number of rows no algorithm has these bits.
+std::vector<RowsChoice> choose_for_all_rows(LtHandle& lt, LtProduct& product,
+                                            std::span<const void* const> weights, const void* bias,
+                                            uint32_t most_rows);
+
+}  // namespace quire::backend::cuda
