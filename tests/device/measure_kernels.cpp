@@ -128,6 +128,7 @@ double time_paged(const Sequences& all, bool shares_spans) {
                                 .num_tiles = static_cast<uint32_t>(tiles.size() / 4),
                                 .num_large_tiles = is_large ? static_cast<uint32_t>(tiles.size() / 4) : 0,
                                 .shared_spans = shares_spans ? spans : 0,
+                                .most_shared_tokens = std::min(most, rows),
                                 .partials = nullptr,
                                 .scale = all.scale(),
                                 .window = 0};

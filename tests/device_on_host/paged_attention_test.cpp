@@ -1,11 +1,17 @@
 #include "backend/cuda/paged_attention.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "backend/cuda/ptx.h"
 #include "tests/device_on_host/attention_support.h"
 
 namespace quire::test::fibers {
@@ -44,7 +50,10 @@ class RowBatch {
         const QueryTile tile{i, first_row + row, std::min(most, sequence.rows - row),
                              sequence.length - sequence.rows + row};
         const bool is_large = tile.num_tokens > small;
-        if (manner.shares_spans && !is_large) spans_ = std::max(spans_, tile_spans(tile, shape.window));
+        if (manner.shares_spans && !is_large) {
+          spans_ = std::max(spans_, tile_spans(tile, shape.window));
+          most_shared_tokens_ = std::max(most_shared_tokens_, tile.num_tokens);
+        }
         tiles.insert(is_large ? tiles.begin() : tiles.end(), tile);
         num_large_tiles_ += is_large ? 1 : 0;
       }
@@ -82,6 +91,7 @@ class RowBatch {
             .num_tiles = static_cast<uint32_t>(tiles_->values().size()),
             .num_large_tiles = num_large_tiles_,
             .shared_spans = spans_,
+            .most_shared_tokens = most_shared_tokens_,
             .partials = partials_ == nullptr ? nullptr : reinterpret_cast<float*>(partials_->data()),
             .scale = shape_.scale(),
             .window = shape_.window};
@@ -89,6 +99,7 @@ class RowBatch {
 
   Shape shape_;
   uint32_t spans_ = 0;
+  uint32_t most_shared_tokens_ = 0;
   uint32_t num_large_tiles_ = 0;
   PagedKv kv_;
   std::vector<uint32_t> first_rows_;
@@ -232,6 +243,92 @@ INSTANTIATE_TEST_SUITE_P(Dims, TilesOfBothSizes, testing::Values(16, 64, 80, 128
                          testing::PrintToStringParamName());
 
 #ifndef QUIRE_REAL_DEVICE
+/// What a row sees of a span, as the kernel's contract computes it: scores of log2, sums of each lane's keys.
+struct PlainState {
+  explicit PlainState(uint32_t head_dim) : results(head_dim) {}
+  float max = -std::numeric_limits<float>::infinity();
+  float sums[4] = {};
+  std::vector<float> results;
+};
+
+/// The row's tile of keys from `first` on; `scores` of those that it does not see are minus infinity.
+void add_plain_tile(PlainState& state, const std::vector<float>& scores, float scale, const float* values,
+                    size_t stride, DType dtype) {
+  const float max = std::max(state.max, *std::max_element(scores.begin(), scores.end()) * scale);
+  const float rescale = backend::cuda::ptx::exp2_approx(state.max - max);
+  state.max = max;
+  for (float& sum : state.sums) sum *= rescale;
+  for (float& result : state.results) result *= rescale;
+  for (size_t key = 0; key < scores.size(); ++key) {
+    const float weight = backend::cuda::ptx::exp2_approx(std::fma(scores[key], scale, -max));
+    state.sums[key % 8 / 2] += weight;
+    if (weight == 0.0F) continue;
+    for (size_t d = 0; d < state.results.size(); ++d) {
+      state.results[d] += stored(weight, dtype) * values[key * stride + d];
+    }
+  }
+}
+
+void merge_plain(PlainState& all, const PlainState& span) {
+  const float max = std::max(all.max, span.max);
+  const float before = backend::cuda::ptx::exp2_approx(all.max - max);
+  const float more = backend::cuda::ptx::exp2_approx(span.max - max);
+  all.max = max;
+  const float sum = (span.sums[0] + span.sums[1]) + (span.sums[2] + span.sums[3]);
+  all.sums[0] = std::fma(sum, more, all.sums[0] * before);
+  for (size_t d = 0; d < all.results.size(); ++d) {
+    all.results[d] = std::fma(span.results[d], more, all.results[d] * before);
+  }
+}
+
+/// The output of one head of a row, step by step in the order of the kernel's contract.
+std::vector<float> plain_head(const Shape& shape, const Sequence& sequence, uint32_t row, uint32_t head) {
+  const uint32_t dim = shape.head_dim;
+  const uint32_t length = sequence.length - sequence.rows + row + 1;
+  const uint32_t begin = shape.window != 0 && length > shape.window ? length - shape.window : 0;
+  const float* q = sequence.q.data() + row * shape.q_width() + size_t{head} * dim;
+  const size_t first = size_t{head / shape.group} * dim;  // of a row of K or V
+  PlainState all(dim);
+  PlainState span(dim);
+  for (uint32_t tile = begin / 32 * 32; tile < length; tile += 32) {
+    std::vector<float> scores(std::min(32U, sequence.length - tile), -std::numeric_limits<float>::infinity());
+    for (uint32_t key = std::max(tile, begin); key < std::min(tile + 32, length); ++key) {
+      const float* k = sequence.k.data() + key * shape.kv_width() + first;
+      scores[key - tile] = std::inner_product(q, q + dim, k, 0.0F);
+    }
+    add_plain_tile(span, scores, shape.scale() * std::numbers::log2e_v<float>,
+                   sequence.v.data() + tile * shape.kv_width() + first, shape.kv_width(), shape.dtype);
+    if ((tile + 32) % 1024 != 0 && tile + 32 < length) continue;
+    merge_plain(all, span);
+    span = PlainState(dim);
+  }
+  for (float& result : all.results) result = stored(result / all.sums[0], shape.dtype);
+  return all.results;
+}
+
+TEST(PagedAttentionRows, HaveTheBitsOfThePlainAlgorithm) {
+  // From one span to the next, maxima that grow and others that do not, windows; large tiles and small ones.
+  for (const Shape& shape : {Shape{DType::kBF16, 64, 1, 4, 0, 16}, Shape{DType::kBF16, 64, 2, 2, 1030, 32},
+                             Shape{DType::kF16, 128, 1, 4, 0, 16}, Shape{DType::kBF16, 16, 1, 4, 40, 16}}) {
+    const std::vector<Sequence> sequences = {{shape, 1100, 33, 1}, {shape, 1026, 1, 2}, {shape, 70, 70, 3}};
+    for (const Manner& manner : {Manner{}, Manner{7, true}}) {
+      Device device(manner.tile_tokens);
+      const auto found = run(device, shape, sequences, 3, manner);
+      ASSERT_TRUE(device.findings().empty()) << device.report();
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        for (uint32_t row = 0; row < sequences[i].rows; ++row) {
+          for (uint32_t head = 0; head < shape.heads(); ++head) {
+            const auto at =
+                found[i].begin() + static_cast<ptrdiff_t>(row * shape.q_width() + head * shape.head_dim);
+            ASSERT_EQ(std::vector<float>(at, at + shape.head_dim), plain_head(shape, sequences[i], row, head))
+                << shape_name(shape) << " sequence " << i << " row " << row << " head " << head;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PagedAttentionRows, ATileOfKeysTakesOneBarrier) {
   const Shape shape{DType::kBF16, 128, 1, 4, 0, 16};
   const auto barriers = [&](uint32_t keys, uint32_t rows) {

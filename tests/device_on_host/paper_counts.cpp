@@ -94,6 +94,7 @@ Asked count_tiled(const Sequence& one) {
       .num_tiles = static_cast<uint32_t>(tiles.size() / 4),
       .num_large_tiles = is_large ? static_cast<uint32_t>(tiles.size() / 4) : 0,
       .shared_spans = 0,
+      .most_shared_tokens = 0,
       .partials = nullptr,
       .scale = one.scale(),
       .window = 0};

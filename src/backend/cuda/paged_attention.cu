@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(Shape::kThreads) attend_rows_kernel(PagedAtten
   }
 }
 
-/// One block for each row of a tile (x), K/V head (y) and tile (z); a thread is a dimension.
+/// One block for each row that a tile can have (x), K/V head (y) and tile (z); a thread is a dimension.
 template <class T>
 __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArgs args) {
   const QueryTile tile = args.tiles[block_z()];
@@ -301,7 +301,11 @@ LaunchError attend_and_merge(const PagedAttentionArgs& args, Stream stream) {
   if (args.shared_spans == 0) return attend_tiles<T, false, kSmallRows>(small, stream);
   error = attend_tiles<T, true, kSmallRows>(small, stream);
   if (error != 0 || small.num_tiles == 0) return error;
-  const LaunchShape shape{{kSmallRows, args.blocks.num_kv_heads, small.num_tiles}, kThreads, 0, stream};
+  const uint32_t rows = args.most_shared_tokens * (args.num_heads / args.blocks.num_kv_heads);
+  const LaunchShape shape{{rows, args.blocks.num_kv_heads, small.num_tiles},
+                          threads_for(args.blocks.head_dim, kThreads),
+                          0,
+                          stream};
   return launch("merge_spans", shape, merge_spans_kernel<T>, small);
 }
 

@@ -43,6 +43,7 @@ struct PagedAttentionArgs {
   uint32_t num_large_tiles;      // of them
   uint32_t shared_spans;  // 0: a block goes through all spans. Otherwise each span of a small tile has its
                           // own block, and this is the most that such a tile has: tile_spans()
+  uint32_t most_shared_tokens;  // of a small tile, if spans are shared
   float* partials;  // paged_attention_scratch() floats, at a multiple of 16 bytes; null for 0 shared spans
   float scale;      // positive factor of q.k, usually 1/sqrt(head_dim)
   uint32_t window;  // a query at p reads keys in (p - window, p]; 0: all keys up to p
