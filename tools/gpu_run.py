@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests and measures quire's CUDA backend on this machine's first GPU, within 8 minutes and without a network: ptx.h, the kernels
 against the CPU's reference, whole forward passes, the executor, compute-sanitizer where it is, then times, of kernels and of the
-engine over a model of a known shape (2.5 GB here while it runs). Writes result.md here.
+engine over a model of a known shape (2.5 GB here while it runs), with what of it meets the aims. Writes result.md here.
 
 run [FOLDER]   FOLDER: where libcublasLt.so.13 or .12 lies, if not in a usual place (a CUDA toolkit, PyTorch's packages).
 
@@ -17,35 +17,43 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
+
+import gpu_aims
 
 HERE = pathlib.Path(__file__).resolve().parent
 TEST = HERE / "bin/device_test"
 BENCH = HERE / "bin/gpu_bench"
 QUIRE = HERE / "bin/quire"
+EAGER = HERE / "gpu_eager.py"
 DEMO = "models/llama-quire-stories-5m"
-ON_DEVICE = ["--device", "cuda", "--max-model-len", "1024"]
+ON_DEVICE = ["--device", "cuda"]
 LIBRARIES = ["libcublasLt.so.13", "libcublasLt.so.12"]
 KERNELS = "*Kernels.*:*DecodeAttention*:*PagedAttention*:*TilesOfBothSizes*:Sample.*"
 # A sanitizer makes kernels a hundred times as slow.
 FEW_KERNELS = "*Kernels.*/bf16:*DecodeAttention.*bf16_dim64_kv1_group4*:*PagedAttention.*bf16_dim64_kv1_group4*:Sample.TokensThatAreLateCount"
 # Together less than 8 minutes.
 STAGES = [  # name, filter of the tests, seconds
-    ("ptx.h", "Ptx.*", 15),
-    ("kernels", KERNELS, 45),
+    ("ptx.h", "Ptx.*", 10),
+    ("kernels", KERNELS, 40),
     ("forward pass", "*Families.*:ForwardPass.*", 25),
-    ("executor", "*DeviceBits*:DeviceText.*:DeviceTokens.*:DeviceStories.*:BlockMover.*:DeviceBackend.*", 40),
+    ("executor", "*DeviceBits*:DeviceText.*:DeviceTokens.*:DeviceStories.*:BlockMover.*:DeviceBackend.*", 35),
 ]
-SANITIZER_STAGES = [("memcheck", 35), ("racecheck", 35)]
+SANITIZER_STAGES = [("memcheck", 30), ("racecheck", 30)]
 MEASUREMENTS = [("attention", 25), ("small", 10), ("gemms", 20), ("steps", 25)]
 # The engine over a model of Llama-3.2-1B's shape with random weights: at once, and for clients over HTTP.
 SHAPE = "llama-3.2-1b"
-DEMO_LIMIT = 20
+SHORT = ["--max-model-len", "1024"]
+DEMO_LIMIT = 15
 MAKING = ("a model of that shape", 30)
-LOADS = [(1, 4, 30), (64, 128, 30), (256, 512, 35)]  # sequences at once, requests, seconds
-CLIENTS = 64
-SERVING = (f"{CLIENTS} clients over HTTP", 40)
+LOADS = [(1, 4, 25), (64, 128, 25), (256, 512, 30)]  # sequences at once, requests, seconds
+SERVING = [(1, "1 client over HTTP"), (64, gpu_aims.HTTP)]
+SERVING_LIMIT = 45
+PROMPT, OUTPUT = 256, 128  # tokens of a client's request
+EAGER_LIMIT = 40
+MISSING = 77  # the exit status of a stage for which something is not here
 KEPT_LINES = 60  # of the output of a stage that fails
 
 
@@ -75,19 +83,47 @@ def find_sanitizer():
 def environment(library):
     # The libraries that are packed beside the programs; quire does not look there by itself.
     libraries = [str(HERE / "bin"), *filter(None, [os.environ.get("LD_LIBRARY_PATH"), library])]
-    out = dict(os.environ, QUIRE_DATA=str(HERE / "data"), LD_LIBRARY_PATH=":".join(libraries))
+    # CUDA's first device is then nvidia-smi's.
+    out = dict(os.environ, QUIRE_DATA=str(HERE / "data"), LD_LIBRARY_PATH=":".join(libraries), CUDA_DEVICE_ORDER="PCI_BUS_ID")
     out.pop("QUIRE_CUBLASLT", None)
     if library:
         out["QUIRE_CUBLASLT"] = library
     return out
 
 
-def driver():
+def ask_driver(what):
+    """Of the first device, or None."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     try:
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.split("\n")[0].strip()
+        asked = ["nvidia-smi", "-i", first, f"--query-gpu={what}", "--format=csv,noheader,nounits"]
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
+        return said.split("\n")[0].strip()
     except (OSError, subprocess.SubprocessError):
-        return "unknown (no nvidia-smi)"
+        return None
+
+
+class PeakMemory:
+    """The most MiB of the device that were taken while it was open, by anyone; None without nvidia-smi."""
+
+    def __enter__(self):
+        self.most = None
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def watch(self):
+        while True:
+            used = ask_driver("memory.used")
+            if used is None or not used.isdigit():
+                return
+            self.most = max(self.most or 0, int(used))
+            if self.ended.wait(0.1):
+                return
+
+    def __exit__(self, *unused):
+        self.ended.set()
+        self.thread.join()
 
 
 class Stage:
@@ -107,12 +143,15 @@ class Stage:
         # A filter that no longer fits any test must not look like success.
         if self.status == 0 and "--gtest_filter" in str(command) and not self.counts()[0]:
             self.status, self.verdict = -1, "**failed**: ran no test"
+        # All that tests read is packed.
+        if self.status == 0 and self.counts()[1]:
+            self.status, self.verdict = -1, "**failed**: skipped tests"
 
     def wait(self, running, limit):
         try:
             output, _ = running.communicate(timeout=limit)
             self.status = running.returncode
-            self.verdict = "passed" if self.status == 0 else f"**failed** (exit status {self.status})"
+            self.verdict = {0: "passed", MISSING: "skipped"}.get(self.status, f"**failed** (exit status {self.status})")
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             output, _ = running.communicate()
@@ -129,17 +168,20 @@ class Stage:
     def row(self):
         passed, skipped, failed = self.counts()
         tests = f"{passed} passed, {failed} failed, {skipped} skipped" if passed + skipped + failed else ""
-        return f"| {self.name} | {self.verdict} | {tests} | {self.seconds:.0f} |"
+        return f"| {self.name} | {self.verdict} | {tests} | {self.seconds:.1f} |"
+
+    def failed(self):
+        return self.status not in (0, MISSING)
 
     def failures(self):
-        """The names of the tests that failed, once each."""
-        named = re.findall(r"^\[  FAILED  \] ([\w/.]+)", self.output, re.M)
+        """The names of the tests that failed or were skipped, once each."""
+        named = re.findall(r"^\[  (?:FAILED |SKIPPED) \] ([\w/.]+)", self.output, re.M)
         return [name for name in dict.fromkeys(named) if not name.isdigit()]
 
 
 def say(stage):
     plain = stage.verdict.replace("*", "")
-    print(f"{stage.name}: {plain}, {stage.seconds:.0f} s", flush=True)
+    print(f"{stage.name}: {plain}, {stage.seconds:.1f} s", flush=True)
     for name in stage.failures():
         print(f"  {name}", flush=True)
 
@@ -162,7 +204,10 @@ def run_stages(env):
         print("compute-sanitizer is not here: the kernels are not run under it", flush=True)
     for part, limit in MEASUREMENTS:
         add(measured, f"times: {part}", [BENCH, part], limit)
-    return tests, measured + run_engine(env)
+    for stage in run_engine(env):
+        measured.append(stage)
+        say(stage)
+    return tests, measured
 
 
 def free_port():
@@ -172,70 +217,83 @@ def free_port():
 
 
 def serve(model, env):
-    """A server over the model, once it answers: the load of its clients as a stage."""
+    """A server over the model, once it answers: the loads of its clients as stages, as they are done."""
     port = free_port()
-    name, limit = SERVING
-    begin = time.monotonic()
+    end = time.monotonic() + SERVING_LIMIT
     with open(HERE / "server.log", "wb") as log:
-        server = subprocess.Popen([QUIRE, "serve", model, *ON_DEVICE, "--port", str(port)], stdout=log, stderr=log,
+        server = subprocess.Popen([QUIRE, "serve", model, *ON_DEVICE, *SHORT, "--port", str(port)], stdout=log, stderr=log,
                                   stdin=subprocess.DEVNULL, cwd=HERE, env=env, start_new_session=True)
     try:
-        while server.poll() is None and time.monotonic() - begin < limit / 2:
+        while server.poll() is None and time.monotonic() < end - SERVING_LIMIT / 2:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
                 break
             except OSError:
                 time.sleep(0.2)
-        load = [QUIRE, "bench", "serve", "--url", f"http://127.0.0.1:{port}", "--concurrency", CLIENTS, "--requests", 4 * CLIENTS,
-                "--prompt-len", 256, "--output-len", 128]
-        stage = Stage(name, load, limit - (time.monotonic() - begin), env)
-        if stage.status != 0:
-            stage.output += "\nThe server:\n" + (HERE / "server.log").read_text(errors="replace")
-        return stage
+        peaks = {}
+        for clients, name in SERVING:
+            load = [QUIRE, "bench", "serve", "--url", f"http://127.0.0.1:{port}", "--concurrency", clients, "--requests", 4 * clients,
+                    "--prompt-len", PROMPT, "--output-len", OUTPUT]
+            with PeakMemory() as memory:
+                stage = Stage(name, load, max(1, end - time.monotonic()), env)
+            if stage.failed():
+                stage.output += "\nThe server:\n" + (HERE / "server.log").read_text(errors="replace")
+            elif memory.most is not None:
+                peaks[clients] = memory.most
+                stage.output = f"{stage.output.rstrip()}\n{gpu_aims.memory_line(peaks)}\n"
+            yield stage
     finally:
         if server.poll() is None:
             os.killpg(server.pid, signal.SIGKILL)
         server.wait()
 
 
-def run_engine(env):
-    """Stages of the whole program: the demo model's text, then a model of a known shape under load."""
-    stages = []
+def load_engine(model, folder, env):
+    """Stages of the engine in its own process, as they are done."""
+    for sequences, requests, limit in LOADS:
+        log = pathlib.Path(folder) / f"steps-{sequences}.log"
+        load = [QUIRE, "bench", "throughput", model, *ON_DEVICE, *SHORT, "--max-num-seqs", sequences, "--requests", requests,
+                "--prompt-len", 384, "--output-len", 128, "--step-log", log]
+        stage = Stage(gpu_aims.engine(sequences), load, limit, env)
+        if not stage.failed() and log.exists():
+            stage.output = f"{stage.output.rstrip()}\n{gpu_aims.full_steps(log.read_text(), sequences)}\n"
+        yield stage
 
-    def add(stage):
-        stages.append(stage)
-        say(stage)
-        return stage.status == 0
+
+def run_engine(env):
+    """Stages of the whole program: the demo model's text, then a model of a known shape under load, as they are done."""
     text = [QUIRE, "bench", "throughput", DEMO, *ON_DEVICE, "--requests", 64, "--prompt-len", 64, "--output-len", 64]
-    add(Stage("engine: the demo model", text, DEMO_LIMIT, env))
+    yield Stage("engine: the demo model", text, DEMO_LIMIT, env)
     with tempfile.TemporaryDirectory(dir=HERE) as folder:
         model = f"{folder}/{SHAPE}"
-        if not add(Stage(MAKING[0], [QUIRE, "make-model", SHAPE, model], MAKING[1], env)):
-            return stages
-        for sequences, requests, limit in LOADS:
-            load = [QUIRE, "bench", "throughput", model, *ON_DEVICE, "--max-num-seqs", sequences, "--requests", requests,
-                    "--prompt-len", 384, "--output-len", 128]
-            add(Stage(f"engine: {sequences} sequences of 384 + 128 tokens", load, limit, env))
-        add(serve(model, env))
-    return stages
+        made = Stage(MAKING[0], [QUIRE, "make-model", SHAPE, model], MAKING[1], env)
+        yield made
+        if made.failed():
+            return
+        yield from load_engine(model, folder, env)
+        yield from serve(model, env)
+        # Without our folders: PyTorch has libraries of its own.
+        yield Stage(gpu_aims.EAGER, [sys.executable, EAGER, model, PROMPT, OUTPUT], EAGER_LIMIT, dict(os.environ))
 
 
-def write_result(facts, library, tests, measured):
+def write_result(facts, library, tests, measured, seconds):
     commit = (HERE / "commit").read_text().strip() if (HERE / "commit").exists() else "unknown"
     sanitized = any("sanitizer" in stage.name for stage in tests)
     lines = [f"# quire on {facts.split(',')[0]}", "",
              f"Written by `run` of `./dev gpu pack`, commit {commit}, on {time.strftime('%Y-%m-%d')}.", "",
-             f"- Device: {facts}", f"- Driver: {driver()}",
+             f"- Device: {facts}", f"- Driver: {ask_driver('driver_version') or 'unknown (no nvidia-smi)'}",
              f"- cuBLASLt: {os.path.basename(os.path.realpath(glob.glob(library + '/libcublasLt.so.1[23]')[-1])) if library else 'not found'}",
              f"- compute-sanitizer: {'yes' if sanitized else 'not on this machine'}", "",
-             "| stage | result | tests | seconds |", "|---|---|---|--:|", *[stage.row() for stage in tests + measured], ""]
+             "| stage | result | tests | seconds |", "|---|---|---|--:|", *[stage.row() for stage in tests + measured], "",
+             f"All of it took {seconds:.0f} s.", ""]
     for stage in tests + measured:
-        if stage.status != 0:
+        if stage.failed():
             kept = "\n".join(stage.output.splitlines()[-KEPT_LINES:])
             lines += [f"## What failed: {stage.name}", "", *[f"- {name}" for name in stage.failures()], "", "```", kept, "```", ""]
-    lines += ["## Times", ""]
+    passed = {stage.name: stage.output for stage in measured if stage.status == 0}
+    lines += ["## Aims", "", *gpu_aims.table(passed), "", "## Times", ""]
     for stage in measured:
-        if stage.status != 0:
+        if stage.failed():
             continue
         is_engine = not stage.name.startswith("times: ")
         lines += [f"### {stage.name}", "", "```", stage.output.rstrip(), "```", ""] if is_engine else [stage.output]
@@ -246,6 +304,7 @@ def main():
     if len(sys.argv) > 2 or (len(sys.argv) == 2 and sys.argv[1].startswith("-")):
         print(__doc__.strip())
         return 0 if sys.argv[1:] in (["--help"], ["-h"]) else 2
+    begin = time.monotonic()
     library = find_library(sys.argv[1] if len(sys.argv) == 2 else None)
     env = environment(library)
     facts = Stage("the device", [BENCH, "--facts"], 60, env)
@@ -257,8 +316,8 @@ def main():
         print("libcublasLt.so.13 or .12 is not in a usual place, and what multiplies matrices will fail: run FOLDER says where it is",
               flush=True)
     tests, measured = run_stages(env)
-    write_result(facts.output.strip(), library, tests, measured)
-    failed = [stage.name for stage in tests + measured if stage.status != 0]
+    write_result(facts.output.strip(), library, tests, measured, time.monotonic() - begin)
+    failed = [stage.name for stage in tests + measured if stage.failed()]
     print(f"result.md is written; {'failed: ' + ', '.join(failed) if failed else 'all passed'}")
     return 1 if failed else 0
 
