@@ -126,6 +126,21 @@ __global__ void uninitialised_copy_kernel(BrokenArgs args) {
   copy_pieces(args, args.broken ? args.out : args.in, 8);
 }
 
+/// The copy of what nobody wrote is allowed, its use is not.
+__global__ void uninitialised_after_copy_kernel(BrokenArgs args) {
+  constexpr uint32_t kHalf = kBrokenCount / 2;
+  if (thread_x() >= kHalf / 4) return;
+  float* own = args.out + thread_x() * 4;
+  copy_128(own, own + kHalf);
+  if (!args.broken) copy_128(own, args.in + thread_x() * 4);
+  ptx::store_128(own + kHalf, ptx::load_128(own));
+}
+
+__global__ void copy_outside_of_global_kernel(BrokenArgs args) {
+  const float* from = args.broken ? shared_memory<float>() : args.in;
+  if (thread_x() < kThreads / 4) copy_128(args.out + thread_x() * 4, from + thread_x() * 4);
+}
+
 __global__ void copy_to_global_kernel(BrokenArgs args) {
   float* to = args.broken ? args.out : shared_memory<float>();
   copy_async(to + thread_x(), args.in + thread_x(), sizeof(float));
@@ -188,6 +203,12 @@ void copy_of_twelve_bytes(const BrokenArgs& args) {
 }
 void uninitialised_copy(const BrokenArgs& args) {
   start("uninitialised_copy", uninitialised_copy_kernel, args, 1, kThreads);
+}
+void uninitialised_after_copy(const BrokenArgs& args) {
+  start("uninitialised_after_copy", uninitialised_after_copy_kernel, args);
+}
+void copy_outside_of_global(const BrokenArgs& args) {
+  start("copy_outside_of_global", copy_outside_of_global_kernel, args, 1, kThreads);
 }
 void copy_to_global(const BrokenArgs& args) {
   start("copy_to_global", copy_to_global_kernel, args, 1, kThreads);

@@ -30,6 +30,8 @@ void overwritten_stage(const BrokenArgs& args);
 void misaligned_copy(const BrokenArgs& args);
 void copy_of_twelve_bytes(const BrokenArgs& args);
 void uninitialised_copy(const BrokenArgs& args);
+void uninitialised_after_copy(const BrokenArgs& args);
+void copy_outside_of_global(const BrokenArgs& args);
 void copy_to_global(const BrokenArgs& args);
 void bank_conflict(const BrokenArgs& args);
 void uncoalesced(const BrokenArgs& args);

@@ -33,6 +33,8 @@ const Defect kDefects[] = {
     {"misaligned_copy", misaligned_copy, Checker::kAlignment},
     {"copy_of_twelve_bytes", copy_of_twelve_bytes, Checker::kAlignment},
     {"uninitialised_copy", uninitialised_copy, Checker::kUninitialised},
+    {"uninitialised_after_copy", uninitialised_after_copy, Checker::kUninitialised},
+    {"copy_outside_of_global", copy_outside_of_global, Checker::kBounds},
     {"copy_to_global", copy_to_global, Checker::kBounds},
     {"bank_conflict", bank_conflict, Checker::kBankConflicts},
     {"uncoalesced", uncoalesced, Checker::kUncoalesced},

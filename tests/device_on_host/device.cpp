@@ -254,7 +254,8 @@ void Device::on_access(const Access& access) {
   }
   if (region->kind() == RegionKind::kParameters) return;
   if (access.address % access.bytes != 0) end(Checker::kAlignment, access, "");
-  if (!access.write && !region->is_written(access.address - region->begin(), access.bytes)) {
+  if (!access.write && !access.carries_unwritten &&
+      !region->is_written(access.address - region->begin(), access.bytes)) {
     add(Checker::kUninitialised, access, "; nobody wrote it");
   }
   if (region == shared_ && copies_.are_under_way(access.address, access.bytes)) {
@@ -283,6 +284,20 @@ void Device::check_order(const Access& access, Region& region) {
                           : other->thread < BlockRun::kMostThreads ? fmt::format("thread {}", other->thread)
                                                                    : "other threads";
   add(Checker::kRace, access, fmt::format("; {} accessed it, and no barrier is between", who));
+}
+
+/// What was not written in the source is not written in the copy either.
+void Device::copy_global(void* to, const void* from, uint32_t bytes, const void* code) {
+  const Access read{reinterpret_cast<uintptr_t>(from), bytes, false, code, true};
+  const Access write{reinterpret_cast<uintptr_t>(to), bytes, true, code};
+  for (const Access& access : {read, write}) {
+    const Region* region = find(access.address);
+    if (region == nullptr || region->kind() != RegionKind::kGlobal) {
+      end(Checker::kBounds, access, "; this copy is within global memory");
+    }
+    on_access(access);
+  }
+  copy(to, from, bytes);
 }
 
 /// A copy reads and writes at some moment from here to its wait: both ends must be in order with others.
@@ -399,6 +414,10 @@ void read_constant(const void* from, size_t bytes) {
   Device::current()->on_constant_read({.address = reinterpret_cast<uintptr_t>(from),
                                        .bytes = static_cast<uint32_t>(bytes),
                                        .code = __builtin_return_address(0)});
+}
+
+void copy_global(void* to, const void* from, uint32_t bytes) {
+  Device::current()->copy_global(to, from, bytes, __builtin_return_address(0));
 }
 
 void copy_async(void* to, const void* from, uint32_t bytes) {

@@ -89,6 +89,7 @@ class Device {
            const void* closure, size_t bytes);
   void on_access(const Access& access);
   void on_constant_read(const Access& access);
+  void copy_global(void* to, const void* from, uint32_t bytes, const void* code);
   void begin_copy(void* to, const void* from, uint32_t bytes, const void* code);
   void commit_copies();
   void wait_for_copies(uint32_t but);

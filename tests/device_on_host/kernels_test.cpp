@@ -142,24 +142,47 @@ TEST_P(Kernels, CopyBlocks) {
   const DType dtype = GetParam();
   const backend::cuda::KvBlocks blocks{dtype, 16, 3, 80};
   constexpr size_t kBlocks = 7;
-  const std::vector<float> before = stored_floats(1, kBlocks * blocks.block_elements(), dtype);
+  constexpr uint32_t kLayers = 2;
+  const size_t array = kBlocks * blocks.block_elements();
+  const std::vector<float> before = stored_floats(1, kLayers * array, dtype);
   const std::vector<uint32_t> pairs = {5, 0, 2, 6, 5, 3};
   std::vector<float> expected = before;
-  const auto at = [&](std::vector<float>& values, size_t block) {
-    return values.begin() + static_cast<ptrdiff_t>(block * blocks.block_elements());
-  };
   for (size_t i = 0; i < pairs.size(); i += 2) {
-    std::copy_n(at(expected, pairs[i]), blocks.block_elements(), at(expected, pairs[i + 1]));
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      const auto at = [&](size_t block) {
+        return expected.begin() + static_cast<ptrdiff_t>(layer * array + block * blocks.block_elements());
+      };
+      std::copy_n(at(pairs[i]), blocks.block_elements(), at(pairs[i + 1]));
+    }
   }
+  const size_t bytes = array * dtype_bytes(dtype);
+  const auto count = static_cast<uint32_t>(pairs.size() / 2);
   in_many_orders([&](Device& device) {
     Elements cache(device, "cache", before, dtype);
     DeviceArray<uint32_t> list(device, "pairs", pairs);
-    const auto count = static_cast<uint32_t>(pairs.size() / 2);
-    ASSERT_EQ(backend::cuda::copy_blocks({cache.data(), blocks.block_bytes(), list.data(), count}, nullptr),
+    ASSERT_EQ(backend::cuda::copy_blocks(
+                  {cache.data(), blocks.block_bytes(), bytes, kLayers, list.data(), count}, nullptr),
               0);
     expect_near(cache, expected, 0.0);
   });
 }
+
+#ifndef QUIRE_REAL_DEVICE
+TEST_P(Kernels, CopyBlocksFilledInPart) {
+  const backend::cuda::KvBlocks blocks{GetParam(), 16, 3, 80};
+  const size_t block = blocks.block_bytes();
+  constexpr size_t kFilled = 64;  // bytes, in the middle of each block
+  in_many_orders([&](Device& device) {
+    Elements cache(device, "cache", 3 * blocks.block_elements(), GetParam());
+    for (const size_t at : {size_t{0}, block}) cache.region().mark_written(at + 128, kFilled);
+    cache.region().mark_written(2 * block, block);
+    DeviceArray<uint32_t> list(device, "pairs", std::vector<uint32_t>{1, 2});
+    ASSERT_EQ(backend::cuda::copy_blocks({cache.data(), block, 3 * block, 1, list.data(), 1}, nullptr), 0);
+    EXPECT_TRUE(cache.region().is_written(2 * block + 128, kFilled));
+    EXPECT_EQ(cache.region().bytes_written(), 3 * kFilled);
+  });
+}
+#endif
 
 struct RopeShape {
   uint32_t heads;

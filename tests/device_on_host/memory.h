@@ -30,7 +30,8 @@ struct Access {
   uintptr_t address = 0;
   uint32_t bytes = 0;
   bool write = false;
-  const void* code = nullptr;  // behind the instruction
+  const void* code = nullptr;      // behind the instruction
+  bool carries_unwritten = false;  // a read that may be of bytes which nobody wrote: they are only copied
 };
 
 enum class RegionKind : uint8_t { kGlobal, kShared, kParameters };

@@ -7,12 +7,16 @@
 
 namespace quire::backend::cuda {
 
-/// Copies K/V blocks within one layer's memory: for each i, block pairs[2 i] to block pairs[2 i + 1].
-/// REQUIRES: no block that is written is among the others of the call. `block_bytes` is a multiple of 16, and
-/// so is the address of the cache.
+/// Copies K/V blocks with all their parts: for each i, block pairs[2 i] to block pairs[2 i + 1]. The parts of
+/// one place are an array, and array_bytes behind it begins the next (KvCache). What nobody wrote of a block
+/// is not written in its copy either.
+/// REQUIRES: no block that is written is among the others of the call; `part_bytes`, `array_bytes` and the
+/// address of the cache are multiples of 16.
 struct CopyBlocksArgs {
   void* cache;
-  size_t block_bytes;
+  size_t part_bytes;
+  size_t array_bytes;
+  uint32_t arrays;
   const uint32_t* pairs;  // [2 * count], on the device
   uint32_t count;
 };

@@ -57,6 +57,8 @@ uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where);
 void gather(const void* own, size_t bytes, void* all, Where where = Where::current());
 /// The running thread reads memory as if nobody wrote it while the kernel runs.
 void read_constant(const void* from, size_t bytes);
+/// The running thread copies bytes within global memory, without asking whether they were written.
+void copy_global(void* to, const void* from, uint32_t bytes);
 /// Like the device's functions of these names.
 void copy_async(void* to, const void* from, uint32_t bytes);
 void commit_copies();
@@ -134,6 +136,16 @@ __device__ __forceinline__ void sync_warp(uint32_t mask QUIRE_WHERE) {
   __syncwarp(mask);
 #else
   host::sync_warp(mask, where);
+#endif
+}
+
+/// Copies 16 bytes of global memory, both at multiples of 16. Bytes that nobody wrote may be copied too, but
+/// neither they nor their copy be used.
+__device__ __forceinline__ void copy_128(void* to, const void* from) {
+#ifdef __CUDACC__
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+#else
+  host::copy_global(to, from, 16);
 #endif
 }
 
