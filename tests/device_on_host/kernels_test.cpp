@@ -205,8 +205,11 @@ std::vector<float> rotated(kernels::KernelContext& context, std::vector<float> q
 
 TEST_P(Kernels, RopeRotatesAndScatters) {
   const DType dtype = GetParam();
-  for (const RopeShape& shape :
-       {RopeShape{8, 2, 64, 64, 16}, {5, 5, 80, 32, 32}, {7, 1, 96, 96, 16}, {3, 1, 128, 128, 32}}) {
+  for (const RopeShape& shape : {RopeShape{8, 2, 64, 64, 16},
+                                 {5, 5, 80, 32, 32},
+                                 {7, 1, 96, 96, 16},
+                                 {4, 2, 96, 32, 16},
+                                 {3, 1, 128, 128, 32}}) {
     const backend::cuda::KvBlocks blocks{dtype, shape.block_size, shape.kv_heads, shape.head_dim};
     const std::vector<uint32_t> positions = {0, 40, 17, 3};
     const std::vector<uint32_t> places = {0, 2 * shape.block_size + 8, shape.block_size - 1,
