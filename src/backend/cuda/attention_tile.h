@@ -53,6 +53,9 @@ struct Merge {
   }
 };
 
+/// What maxima and scores are compared with: a maximum, also that of a row that has seen no key.
+__device__ __forceinline__ float finite(float max) { return larger(max, -0x1.fffffep127F); }
+
 __device__ __forceinline__ float quad_max(float value) {
   value = larger(value, shuffle_xor(kWholeWarp, value, 1));
   return larger(value, shuffle_xor(kWholeWarp, value, 2));
@@ -138,10 +141,10 @@ __device__ __forceinline__ void mask_tile(Scores& scores, uint32_t tile, const S
   }
 }
 
-/// Turns the scores of a stack, times `scale`, into weights, and scales what its rows have by the new maxima.
-/// A key that a row does not see has weight 0; a tile of such keys changes no bit of the row.
+/// Raises the maxima of a stack's rows to those of the tile, times `scale`, and scales what the rows have.
 template <uint32_t kDim>
-__device__ __forceinline__ void weigh_tile(Scores& scores, float scale, RowState<kDim>& state) {
+__device__ __forceinline__ void raise_maxima(const Scores& scores, float scale, RowState<kDim>& state) {
+  float maxima[kRowsOfLane];
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
     float max = kMinusInfinity;
@@ -149,19 +152,35 @@ __device__ __forceinline__ void weigh_tile(Scores& scores, float scale, RowState
     for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
       max = larger(max, scores.at[i / 2].at[r * 2 + i % 2]);
     }
-    const float new_max = larger(state.maxima[r], ptx::product(quad_max(max), scale));
-    const float base = new_max == kMinusInfinity ? 0.0F : new_max;
-    const float rescale = ptx::exp2_approx(state.maxima[r] - base);
-    state.maxima[r] = new_max;
+    maxima[r] = larger(state.maxima[r], ptx::product(quad_max(max), scale));
+  }
+  // A row whose maximum stays is multiplied by 1, or has nothing yet: where all stay, nothing would change.
+  const bool grow = maxima[0] != state.maxima[0] || maxima[1] != state.maxima[1];
+  if (!any_of_warp(grow)) return;
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+    const float rescale = ptx::exp2_approx(state.maxima[r] - finite(maxima[r]));
+    state.maxima[r] = maxima[r];
     state.sums[r] = ptx::product(state.sums[r], rescale);
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kDim / kColumns * 2; ++i) state.results[i / 2].at[r * 2 + i % 2] *= rescale;
+  }
+}
+
+/// Turns the scores of a stack, times `scale`, into weights. A key that a row does not see has weight 0; a
+/// tile of such keys changes no bit of the row.
+template <uint32_t kDim>
+__device__ __forceinline__ void weigh_tile(Scores& scores, float scale, RowState<kDim>& state) {
+  raise_maxima(scores, scale, state);
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+    const float base = finite(state.maxima[r]);
     QUIRE_UNROLL
     for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
       float& weight = scores.at[i / 2].at[r * 2 + i % 2];
       weight = ptx::exp2_approx(ptx::fused(weight, scale, -base));
       state.sums[r] += weight;
     }
-    QUIRE_UNROLL
-    for (uint32_t i = 0; i < kDim / kColumns * 2; ++i) state.results[i / 2].at[r * 2 + i % 2] *= rescale;
   }
 }
 

@@ -189,6 +189,20 @@ __device__ __forceinline__ float shuffle_xor(uint32_t mask, float value, uint32_
 #endif
 }
 
+/// Whether a lane of the warp has `value`, the same in every lane. All lanes reach it; it orders no access to
+/// memory.
+__device__ __forceinline__ bool any_of_warp(bool value QUIRE_WHERE) {
+#ifdef __CUDACC__
+  return __any_sync(kWholeWarp, value ? 1 : 0) != 0;
+#else
+  bool values[kWarp];
+  host::gather(&value, sizeof(value), values, where);
+  bool any = false;
+  for (const bool one : values) any |= one;
+  return any;
+#endif
+}
+
 /// Of two numbers.
 __device__ __forceinline__ float larger(float a, float b) {
 #ifdef __CUDACC__
