@@ -235,4 +235,72 @@ __device__ __forceinline__ void merge_span(RowState<kDim>& span, RowState<kDim>&
   span.clear();
 }
 
+/// What the stacks of a warp have of the spans before, in registers.
+template <uint32_t kDim, uint32_t kStacks>
+class SpansInRegisters {
+ public:
+  static constexpr uint32_t kBytes = 0;
+  __device__ __forceinline__ explicit SpansInRegisters(void* /*memory*/) {
+    QUIRE_UNROLL
+    for (uint32_t s = 0; s < kStacks; ++s) all_[s].clear();
+  }
+  __device__ __forceinline__ void add(uint32_t stack, RowState<kDim>& span, bool /*is_first*/) {
+    merge_span(span, all_[stack]);
+  }
+  __device__ __forceinline__ RowState<kDim> of(uint32_t stack) const { return all_[stack]; }
+
+ private:
+  RowState<kDim> all_[kStacks];
+};
+
+/// The same in shared memory, where no other thread touches what one has: it is read and written once a span,
+/// and in registers takes a third of those that two stacks need. Lanes move 16 bytes each, side by side.
+template <uint32_t kDim, uint32_t kStacks, uint32_t kBlockThreads>
+class SpansInSharedMemory {
+  static constexpr uint32_t kVectors = 1 + kDim / kColumns;  // of a stack: maxima and sums, and results
+
+ public:
+  static constexpr uint32_t kBytes = kStacks * kVectors * kBlockThreads * sizeof(ptx::Vec128);
+  __device__ __forceinline__ explicit SpansInSharedMemory(void* memory)
+      : own_(static_cast<ptx::Vec128*>(memory) + thread_x()) {}
+  /// `is_first`: there is nothing of the stack yet.
+  __device__ __forceinline__ void add(uint32_t stack, RowState<kDim>& span, bool is_first) {
+    RowState<kDim> all;
+    if (is_first) {
+      all.clear();
+    } else {
+      all = of(stack);
+    }
+    merge_span(span, all);
+    store(stack, 0, {{all.maxima[0], all.maxima[1], all.sums[0], all.sums[1]}});
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kDim / kColumns; ++i) store(stack, 1 + i, all.results[i]);
+  }
+  __device__ __forceinline__ RowState<kDim> of(uint32_t stack) const {
+    RowState<kDim> all;
+    const ptx::Accumulator scores = load(stack, 0);
+    QUIRE_UNROLL
+    for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+      all.maxima[r] = scores.at[r];
+      all.sums[r] = scores.at[kRowsOfLane + r];
+    }
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kDim / kColumns; ++i) all.results[i] = load(stack, 1 + i);
+    return all;
+  }
+
+ private:
+  __device__ __forceinline__ ptx::Vec128* at(uint32_t stack, uint32_t vector) const {
+    return own_ + (stack * kVectors + vector) * kBlockThreads;
+  }
+  __device__ __forceinline__ ptx::Accumulator load(uint32_t stack, uint32_t vector) const {
+    return __builtin_bit_cast(ptx::Accumulator, ptx::load_shared_128(at(stack, vector)));
+  }
+  __device__ __forceinline__ void store(uint32_t stack, uint32_t vector, const ptx::Accumulator& value) {
+    ptx::store_shared_128(at(stack, vector), __builtin_bit_cast(ptx::Vec128, value));
+  }
+
+  ptx::Vec128* own_;
+};
+
 }  // namespace quire::backend::cuda

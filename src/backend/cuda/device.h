@@ -8,6 +8,9 @@
 #ifdef __CUDACC__
 #include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
+#include <mutex>
+#include <set>
+#include <utility>
 /// Before a loop whose arrays shall stay in registers.
 #define QUIRE_UNROLL _Pragma("unroll")
 #else
@@ -27,8 +30,23 @@ namespace quire::backend::cuda {
 
 inline constexpr uint32_t kWarp = 32;
 inline constexpr uint32_t kWholeWarp = 0xffffffff;
-/// The shared memory that a block may have on every device without asking for more.
-inline constexpr uint32_t kMostSharedBytes = 48 << 10;
+/// The shared memory that a block may have on every device without asking for more, and what launch() may ask
+/// for: of the devices that kernels are compiled for, those of 8.6, 8.9 and 12.0 give a block least.
+inline constexpr uint32_t kUnaskedSharedBytes = 48 << 10;
+inline constexpr uint32_t kMostSharedBytes = 99 << 10;
+
+/// The blocks with so much of it that a multiprocessor of the device that is compiled for has room for
+/// ("Compute Capabilities" in NVIDIA's CUDA C++ Programming Guide); each takes 1 KiB more.
+constexpr uint32_t fitting_blocks(uint32_t shared_bytes) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+  constexpr uint32_t kAll = 228 << 10;
+#elif __CUDA_ARCH__ == 800
+  constexpr uint32_t kAll = 164 << 10;
+#else
+  constexpr uint32_t kAll = 100 << 10;
+#endif
+  return kAll / (shared_bytes + (1 << 10));
+}
 
 struct Grid {
   uint32_t x = 1;
@@ -233,11 +251,32 @@ inline uint32_t threads_for(uint32_t pieces, uint32_t most) {
   return wanted < most ? wanted : most;
 }
 
-/// Starts `kernel`, which reports speak of as `name`.
+#ifdef __CUDACC__
+/// Asks, once for each kernel and device, that a launch may give its blocks so much.
+inline LaunchError allow_shared_memory(const void* kernel, uint32_t bytes) {
+  static std::mutex mutex;
+  static std::set<std::pair<int, const void*>> allowed;
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const std::lock_guard lock(mutex);
+  if (allowed.count({device, kernel}) != 0) return 0;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error == cudaSuccess) allowed.insert({device, kernel});
+  return error;
+}
+#endif
+
+/// Starts `kernel`, which reports speak of as `name`. A kernel that takes more than kUnaskedSharedBytes takes
+/// as much at each launch.
 template <class... Parameters, class... Arguments>
 LaunchError launch([[maybe_unused]] const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
                    Arguments... arguments) {
 #ifdef __CUDACC__
+  if (shape.shared_bytes > kUnaskedSharedBytes) {
+    const LaunchError error = allow_shared_memory(reinterpret_cast<const void*>(kernel), shape.shared_bytes);
+    if (error != 0) return error;
+  }
   const dim3 grid(shape.grid.x, shape.grid.y, shape.grid.z);
   kernel<<<grid, shape.threads, shape.shared_bytes, shape.stream>>>(arguments...);
   return cudaGetLastError();

@@ -18,11 +18,11 @@ template <class T, uint32_t kDim, uint32_t kBlockThreads>
 class KvStream {
  public:
   static constexpr uint32_t kTile = kTileKeys * kMemoryRow<T, kDim>;  // elements of K, or of V
-  static constexpr uint32_t kStages = kDim <= 96 ? 3 : 2;             // that kMostSharedBytes hold
+  static constexpr uint32_t kStages = kDim <= 96 ? 3 : 2;             // that kUnaskedSharedBytes hold
   static constexpr uint32_t kBytes = kStages * 2 * kTile * sizeof(T);
   /// What is being copied while a tile is computed with.
   static constexpr uint32_t kBytesInFlight = (kStages - 1) * 2 * kTileKeys * kDim * sizeof(T);
-  static_assert(kBytes <= kMostSharedBytes);
+  static_assert(kBytes <= kUnaskedSharedBytes);
 
   /// The keys [begin, end); of a tile, those outside are zeros. `head`: the K/V head's K in block 0; `table`:
   /// block numbers from position 0 on; those without such a key are not read.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 
 #include "backend/cuda/attention_tile.h"
 #include "backend/cuda/device.h"
@@ -28,16 +29,34 @@ struct ThreadBlock {
   static constexpr uint32_t kRows = kThreads / kWarp * kRowsOfWarp;
 };
 
-/// As many rows of a warp as registers hold results of.
+template <uint32_t kDim, uint32_t kStacks, uint32_t kThreads>
+using SpansOf = std::conditional_t<(kStacks > 1), SpansInSharedMemory<kDim, kStacks, kThreads>,
+                                   SpansInRegisters<kDim, kStacks>>;
+
+/// As many rows of a warp as registers hold results of. Two stacks leave them no room for those of the spans
+/// before: in shared memory, these let a multiprocessor of 228 KiB hold three blocks, one of 164 KiB as many
+/// as without, two, and one of 100 KiB one.
 template <class T, uint32_t kDim, uint32_t kRows>
 struct ThreadBlockFor {
   static constexpr uint32_t kStacks = kRows == kLargeRows && kDim <= 64 ? 2 : 1;
   static constexpr uint32_t kThreads = kRows / (kStacks * kStackRows) * kWarp;
   using Stream = KvStream<T, kDim, kThreads>;
-  using Type = ThreadBlock<kThreads, kStacks, Stream::kBytes, Stream::kBytesInFlight>;
+  using Spans = SpansOf<kDim, kStacks, kThreads>;
+  using Type = ThreadBlock<kThreads, kStacks, Stream::kBytes + Spans::kBytes, Stream::kBytesInFlight>;
   /// Queries and results lie where tiles of K and V do before and after.
   static_assert(kRows * kMemoryRow<T, kDim> * sizeof(T) <= Stream::kBytes);
 };
+
+/// For how many blocks of a kernel a multiprocessor shall have registers.
+template <uint32_t kDim, bool kShared, class Shape>
+constexpr uint32_t least_blocks() {
+  if (Shape::kStacks > 1)
+    return fitting_blocks(Shape::kSharedBytes) < 3 ? fitting_blocks(Shape::kSharedBytes) : 3;
+  if (Shape::kRows == kLargeRows) return 1;
+  if (kShared) return kDim <= 80 ? 4 : 3;
+  if (kDim <= 64) return 4;
+  return kDim <= 80 ? 3 : 2;
+}
 
 /// What a block works on.
 template <class Shape>
@@ -76,6 +95,10 @@ struct Work {
       seen.begin[r] = first_key(seen.end[r], args.window);
     }
     return seen;
+  }
+
+  __device__ __forceinline__ uint32_t first_span_end() const {
+    return keys_from / kSpanKeys * kSpanKeys + kSpanKeys;
   }
 
   /// Of a row of the tile: the row of q and out, and the head.
@@ -173,7 +196,8 @@ __device__ __forceinline__ void store_output(const PagedAttentionArgs& args, con
 
 /// One block for each tile (z) and K/V head (y), and for each span (x) if they are shared.
 template <class T, uint32_t kDim, bool kShared, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads) attend_rows_kernel(PagedAttentionArgs args) {
+__global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, Shape>())
+    attend_rows_kernel(PagedAttentionArgs args) {
   using Stream = KvStream<T, kDim, Shape::kThreads>;
   constexpr uint32_t kStacks = Shape::kStacks;
   const Work<Shape> work(args);
@@ -190,12 +214,9 @@ __global__ void __launch_bounds__(Shape::kThreads) attend_rows_kernel(PagedAtten
 
   const bool has_rows = work.first_row_of_warp() < work.rows;
   RowState<kDim> span[kStacks];
-  RowState<kDim> all[kStacks];
   QUIRE_UNROLL
-  for (uint32_t s = 0; s < kStacks; ++s) {
-    span[s].clear();
-    all[s].clear();
-  }
+  for (uint32_t s = 0; s < kStacks; ++s) span[s].clear();
+  SpansOf<kDim, kStacks, Shape::kThreads> spans(memory + Stream::kBytes / sizeof(T));
   for (uint32_t tile = work.keys_from / kTileKeys * kTileKeys; tile < work.keys_to; tile += kTileKeys) {
     const T* keys = kv.next();
     if (!has_rows) continue;
@@ -212,7 +233,7 @@ __global__ void __launch_bounds__(Shape::kThreads) attend_rows_kernel(PagedAtten
       const uint32_t then = tile + kTileKeys;
       if (then % kSpanKeys != 0 && then < work.keys_to) continue;
       QUIRE_UNROLL
-      for (uint32_t s = 0; s < kStacks; ++s) merge_span(span[s], all[s]);
+      for (uint32_t s = 0; s < kStacks; ++s) spans.add(s, span[s], then <= work.first_span_end());
     }
   }
   if constexpr (!kShared) sync_block();  // the last tile is read
@@ -222,7 +243,7 @@ __global__ void __launch_bounds__(Shape::kThreads) attend_rows_kernel(PagedAtten
     if constexpr (kShared) {
       store_partials(args, work, s, span[s]);
     } else {
-      stage_results(work, s, all[s], memory);
+      stage_results(work, s, spans.of(s), memory);
     }
   }
   if constexpr (!kShared) {
