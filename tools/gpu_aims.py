@@ -65,12 +65,13 @@ def attention_rows(outputs):
 
 def decode_rows(outputs):
     """The bytes of the weights in the time of a step, against the copy bandwidth."""
-    load, steps = outputs.get(engine(1), ""), outputs.get("times: steps", "")
+    load = outputs.get(engine(1), "")
+    steps = "\n".join(outputs.get(f"times: {part}", "") for part in ("steps", "executor"))
     parameters, copied = number(r"([\d,]+) parameters", load), number(r"writes (\d+) GB/s", steps)
     times = {"the engine": number(r"([\d.]+) ms a step", load)}
     for name, cells in rows(steps).items():
         if re.search(r"\b1 x 1 tokens", name) and not name.startswith("layers"):
-            times[name] = cells[0] * 1e-3
+            times[f"a step, {name}"] = cells[0] * 1e-3
     for name, milliseconds in times.items():
         known = None not in (parameters, copied, milliseconds)
         share = 100 * 2 * parameters / (milliseconds * 1e-3) / (copied * 1e9) if known else None

@@ -42,7 +42,8 @@ STAGES = [  # name, filter of the tests, seconds
     ("executor", "*DeviceBits*:DeviceText.*:DeviceTokens.*:DeviceStories.*:BlockMover.*:DeviceBackend.*", 35),
 ]
 SANITIZER_STAGES = [("memcheck", 30), ("racecheck", 30)]
-MEASUREMENTS = [("attention", 25), ("small", 10), ("gemms", 20), ("steps", 25)]
+# Parts of gpu_bench.
+MEASUREMENTS = [("attention", 20), ("small moving sampling swap", 20), ("gemms", 15), ("steps", 20), ("executor", 20)]
 # The engine over a model of Llama-3.2-1B's shape with random weights: at once, and for clients over HTTP.
 SHAPE = "llama-3.2-1b"
 SHORT = ["--max-model-len", "1024"]
@@ -202,8 +203,8 @@ def run_stages(env):
             [sanitizer, "--tool", tool, "--error-exitcode", "3", TEST, f"--gtest_filter={FEW_KERNELS}"], limit)
     if not sanitizer:
         print("compute-sanitizer is not here: the kernels are not run under it", flush=True)
-    for part, limit in MEASUREMENTS:
-        add(measured, f"times: {part}", [BENCH, part], limit)
+    for parts, limit in MEASUREMENTS:
+        add(measured, f"times: {parts}", [BENCH, *parts.split()], limit)
     for stage in run_engine(env):
         measured.append(stage)
         say(stage)

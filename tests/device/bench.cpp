@@ -14,8 +14,10 @@ namespace {
 constexpr const char* kUsage =
     "usage: gpu_bench [PART...]\n\n"
     "Measures the CUDA backend on the first device and prints tables in Markdown. Parts: attention, small, "
-    "gemms,\n"
-    "steps; without one: all. --facts prints what the device is and measures nothing.\n";
+    "moving,\n"
+    "sampling, swap, gemms, steps, executor; without one: all. --facts prints what the device is and "
+    "measures\n"
+    "nothing.\n";
 
 struct Part {
   const char* name;
@@ -25,9 +27,19 @@ struct Part {
 constexpr Part kParts[] = {
     {"attention", "Attention (K/V and queries of bf16)", quire::test::gpu::measure_attention},
     {"small", "Norms and activations (bf16)", quire::test::gpu::measure_small_kernels},
+    {"moving", "Embeddings, RoPE, additions, and copies of blocks of one layer (bf16)",
+     quire::test::gpu::measure_moving_kernels},
+    {"sampling",
+     "Sampling of Llama-3.2-1B's vocabulary (logits of f32, of which one in 1,000 is 10 above the others)",
+     quire::test::gpu::measure_sampling},
+    {"swap",
+     "Blocks of all layers to the host and back, by the host's clock; their share is of the link to the host",
+     quire::test::gpu::measure_swap},
     {"gemms", "Matrix products of Llama-3.2-1B (bf16)", quire::test::gpu::measure_gemms},
     {"steps", "Whole steps of Llama-3.2-1B's shape (bf16, random weights), by the host's clock",
      quire::test::gpu::measure_steps},
+    {"executor", "Steps of the backend's executor, sampled greedily, by the host's clock",
+     quire::test::gpu::measure_executor},
 };
 
 bool is_part(std::string_view name) {

@@ -104,6 +104,7 @@ Ceilings measure_ceilings() {
                 .c_str());
   if (const backend::Machine* machine = machine_of(cuda::device_facts().name)) {
     out.bf16 = machine->speed.bf16;
+    out.host_link = machine->speed.host_link;
     std::puts(
         fmt::format("The data sheet of {}: {:.0f} GB/s, {:.1f} TFLOPS of bf16, which is the matrix rate "
                     "below.",

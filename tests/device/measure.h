@@ -14,8 +14,9 @@ namespace quire::test::gpu {
 
 /// What a measurement is compared with.
 struct Ceilings {
-  double copied = 0;  // bytes per second that a copy on the device reads and writes, as measured
-  double bf16 = 0;    // operations per second in products of bf16: the data sheet's, or as measured
+  double copied = 0;     // bytes per second that a copy on the device reads and writes, as measured
+  double bf16 = 0;       // operations per second in products of bf16: the data sheet's, or as measured
+  double host_link = 0;  // bytes per second to the host's memory or back (machine.h); 0: unknown
 };
 
 /// What some work cannot do without: bytes that it reads and writes, and operations of the matrix products in
@@ -46,7 +47,14 @@ struct Sizes {
   std::vector<uint32_t> norm_rows = {64, 65'536};
   std::vector<uint32_t> gated_rows = {64, 8192};
   std::vector<uint32_t> gemm_rows = {1, 8, 64, 256};
-  std::vector<Step> steps = {{1, 1, 512}, {8, 1, 512}, {64, 1, 512}, {64, 1, 4096}, {1, 8192, 8192}};
+  std::vector<uint32_t> sampled_rows = {1, 64, 256};
+  std::vector<uint32_t> copied_blocks = {1, 64, 4096};  // in a layer
+  std::vector<uint32_t> swapped_blocks = {1, 64};       // in all layers
+  std::vector<Step> steps = {{1, 1, 512},   {8, 1, 512},     {64, 1, 512},
+                             {64, 1, 4096}, {8, 1024, 1024}, {1, 8192, 8192}};
+  std::vector<uint32_t> served = {1, 64, 256};  // sequences that an executor decodes at once
+  uint32_t served_length = 512;                 // tokens of each at the beginning
+  uint32_t served_room = 256;                   // decoded by each before all begin again
   /// More bytes than all caches hold: what is read again after so many comes from memory.
   size_t beyond_caches = size_t{256} << 20;
 };
@@ -71,6 +79,15 @@ Ceilings measure_ceilings();
 // Each prints its rows.
 void measure_attention(const Sizes& sizes, const Ceilings& ceilings);
 void measure_small_kernels(const Sizes& sizes, const Ceilings& ceilings);
+/// What moves data and computes little: embeddings, RoPE with the scatter of K and V, additions, and copies
+/// of blocks.
+void measure_moving_kernels(const Sizes& sizes, const Ceilings& ceilings);
+/// Of rows of logits.
+void measure_sampling(const Sizes& sizes, const Ceilings& ceilings);
+/// Blocks to the host's pool and back by a BlockMover. Shares are of the link to the host.
+void measure_swap(const Sizes& sizes, const Ceilings& ceilings);
+/// A step of decodes by a CudaExecutor, which samples them greedily, with one and with two in flight.
+void measure_executor(const Sizes& sizes, const Ceilings& ceilings);
 void measure_gemms(const Sizes& sizes, const Ceilings& ceilings);
 /// Whole steps of a model of the model's shape, whose weights are random.
 void measure_steps(const Sizes& sizes, const Ceilings& ceilings);

@@ -14,13 +14,13 @@
 #include "model/kv_groups.h"
 #include "tests/device/device.h"
 #include "tests/device/measure.h"
+#include "tests/device/measure_model.h"
 
 namespace quire::test::gpu {
 namespace {
 
 namespace cuda = backend::cuda;
 
-constexpr uint32_t kBlock = 16;
 constexpr size_t kBytes = 2;  // of a bf16
 
 size_t layer_elements(const model::ModelConfig& config) {
@@ -29,7 +29,8 @@ size_t layer_elements(const model::ModelConfig& config) {
   return config.hidden_size * (qkv + q + size_t{3} * config.ffn_size);
 }
 
-/// Random matrices, and norms whose factors are all 1.
+}  // namespace
+
 cuda::ModelWeights random_weights(const model::ModelConfig& config) {
   const uint32_t hidden = config.hidden_size;
   const uint32_t q = config.num_heads * config.head_dim;
@@ -65,6 +66,8 @@ cuda::ModelWeights random_weights(const model::ModelConfig& config) {
   }
   return out;
 }
+
+namespace {
 
 cuda::StepLimits limits_of(const Step& step) {
   return {
@@ -112,17 +115,6 @@ class Steps {
   std::vector<TokenId> tokens_;
 };
 
-/// Of the layers alone; the head is a matrix more.
-Needs needs_of(const model::ModelConfig& config, const Step& step) {
-  const double elements = static_cast<double>(config.num_layers * layer_elements(config));
-  const double kv_width = 2.0 * config.num_kv_heads * config.head_dim;
-  const double before = step.length - step.tokens;
-  const double pairs = step.tokens * before + 0.5 * step.tokens * (step.tokens + 1.0);
-  return {.bytes = kBytes * (elements + config.num_layers * kv_width * step.seqs * step.length),
-          .operations = step.seqs * (2.0 * step.tokens * elements +
-                                     4.0 * pairs * config.num_layers * config.num_heads * config.head_dim)};
-}
-
 /// What a step takes beside the weights.
 size_t memory_of(const model::ModelConfig& config, const Step& step) {
   const size_t blocks = size_t{step.seqs} * ((step.length + kBlock - 1) / kBlock);
@@ -132,6 +124,22 @@ size_t memory_of(const model::ModelConfig& config, const Step& step) {
 }
 
 }  // namespace
+
+Needs needs_of_layers(const model::ModelConfig& config, const Step& step) {
+  const double elements = static_cast<double>(config.num_layers * layer_elements(config));
+  const double kv_width = 2.0 * config.num_kv_heads * config.head_dim;
+  const double before = step.length - step.tokens;
+  const double pairs = step.tokens * before + 0.5 * step.tokens * (step.tokens + 1.0);
+  return {.bytes = kBytes * (elements + config.num_layers * kv_width * step.seqs * step.length),
+          .operations = step.seqs * (2.0 * step.tokens * elements +
+                                     4.0 * pairs * config.num_layers * config.num_heads * config.head_dim)};
+}
+
+Needs needs_of_step(const model::ModelConfig& config, const Step& step) {
+  const Needs layers = needs_of_layers(config, step);
+  const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
+  return {.bytes = layers.bytes + head * kBytes, .operations = layers.operations + 2.0 * step.seqs * head};
+}
 
 model::ModelConfig llama_1b() {
   model::ModelConfig out;
@@ -160,19 +168,16 @@ void measure_steps(const Sizes& sizes, const Ceilings& ceilings) {
   for (const Step& step : sizes.steps) {
     const std::string what = fmt::format("{} x {} tokens, contexts of {}", step.seqs,
                                          with_commas(step.tokens), with_commas(step.length));
-    const Needs layers = needs_of(config, step);
-    const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
     if (memory_of(config, step) > cuda::device_facts().free_bytes) {
       std::puts(fmt::format("| {}: not measured, too little memory is free | | | | | |", what).c_str());
       continue;
     }
     cuda::CudaOps::prepare(gemm, weights, limits_of(step));
     Steps steps(config, weights, gemm, step);
-    print_row("layers, " + what, seconds_of_waiting([&] { steps.compute(); }), layers, ceilings);
-    print_row(
-        "and logits on the host, " + what, seconds_of_waiting([&] { steps.compute_logits(); }),
-        {.bytes = layers.bytes + head * kBytes, .operations = layers.operations + 2.0 * step.seqs * head},
-        ceilings);
+    print_row("layers, " + what, seconds_of_waiting([&] { steps.compute(); }), needs_of_layers(config, step),
+              ceilings);
+    print_row("and logits on the host, " + what, seconds_of_waiting([&] { steps.compute_logits(); }),
+              needs_of_step(config, step), ceilings);
   }
 }
 

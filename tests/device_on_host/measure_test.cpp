@@ -47,7 +47,13 @@ gpu::Sizes small_sizes() {
   out.norm_rows = {3};
   out.gated_rows = {3};
   out.gemm_rows = {1, 65};
-  out.steps = {{1, 1, 20}, {3, 1, 33}, {1, 40, 40}};
+  out.sampled_rows = {1, 3};
+  out.copied_blocks = {2};
+  out.swapped_blocks = {1, 3};
+  out.steps = {{1, 1, 20}, {3, 1, 33}, {1, 40, 40}, {2, 20, 20}};
+  out.served = {1, 3};
+  out.served_length = 32;  // the next token begins a block, and all begin again after it
+  out.served_room = 1;
   out.beyond_caches = 1 << 15;
   return out;
 }
@@ -57,7 +63,7 @@ template <class Measure>
 std::string printed(const Measure& measure) {
   Device device(1);
   testing::internal::CaptureStdout();
-  measure(small_sizes(), gpu::Ceilings{.copied = 1e9, .bf16 = 1e12});
+  measure(small_sizes(), gpu::Ceilings{.copied = 1e9, .bf16 = 1e12, .host_link = 1e7});
   std::string out = testing::internal::GetCapturedStdout();
   EXPECT_TRUE(device.findings().empty()) << device.report();
   return out;
@@ -77,11 +83,34 @@ TEST(Measurements, OfAttention) {
 
 TEST(Measurements, OfSmallKernels) { EXPECT_EQ(rows_of(printed(gpu::measure_small_kernels)), 2U); }
 
+TEST(Measurements, OfMovingKernels) {
+  const std::string text = printed(gpu::measure_moving_kernels);
+  EXPECT_EQ(rows_of(text), 4U) << text;
+  // 2 pairs of blocks of K and V of 16 tokens, 2 heads of 16.
+  EXPECT_NE(text.find("| copy_blocks, 2 of 2,048 bytes | 1000.0 | 0.0 | 0.8 % |"), std::string::npos) << text;
+}
+
+TEST(Measurements, OfSampling) { EXPECT_EQ(rows_of(printed(gpu::measure_sampling)), 4U * 2); }
+
+TEST(Measurements, OfSwap) {
+  const std::string text = printed(gpu::measure_swap);
+  EXPECT_EQ(rows_of(text), 2U * 2) << text;
+  // 3 blocks of 2 layers in the millisecond that was made up, over a link that was made up too.
+  EXPECT_NE(text.find("| 3 blocks out, 0.0 GB/s | 1000.0 | 0.0 | 122.9 % |"), std::string::npos) << text;
+}
+
+TEST(Measurements, OfTheExecutor) {
+  const std::string text = printed(gpu::measure_executor);
+  EXPECT_EQ(rows_of(text), 2U * 2) << text;
+  EXPECT_NE(text.find("| two in flight, 3 x 1 tokens, contexts of 32 | "), std::string::npos) << text;
+  EXPECT_EQ(text.find("not measured"), std::string::npos) << text;
+}
+
 TEST(Measurements, OfGemms) { EXPECT_EQ(rows_of(printed(gpu::measure_gemms)), 5U * 2); }
 
 TEST(Measurements, OfSteps) {
   const std::string text = printed(gpu::measure_steps);
-  EXPECT_EQ(rows_of(text), 3U * 2) << text;
+  EXPECT_EQ(rows_of(text), 4U * 2) << text;
   EXPECT_EQ(text.find("not measured"), std::string::npos) << text;
 }
 

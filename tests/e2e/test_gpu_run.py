@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICE = "NVIDIA Toy, compute capability 9.0, 1 GiB of 2 GiB free"
 BENCH = """#!/bin/sh
 [ "$1" = --facts ] && echo "%s" && exit 0
-echo "### Times of $1"
+echo "### Times of $*"
 """ % DEVICE
 # Notes what it is asked for.
 TESTS = """#!/bin/sh
@@ -96,7 +96,7 @@ def test_all_pass(pack, tmp_path):
     assert result.startswith("# quire on NVIDIA Toy\n") and "abc123" in result and "580.1" in result
     assert re.search(r"^\| kernels \| passed \| 3 passed, 0 failed, 0 skipped \| \d\.\d \|$", result, re.M)
     assert re.search(r"^All of it took \d+ s\.$", result, re.M)
-    for part in ("attention", "small", "gemms", "steps"):
+    for part in ("attention", "small moving sampling swap", "gemms", "steps", "executor"):
         assert f"### Times of {part}" in result
     assert "What failed" not in result
 
@@ -110,7 +110,7 @@ exit 1
     done, result = pack(tests=failing, bench=BENCH + '[ "$1" != small ]\n')
     assert done.returncode == 1
     assert re.search(r"^ptx.h: failed \(exit status 1\), \d\.\d s\n  Ptx.Exp2\n", done.stdout, re.M)
-    assert "failed: ptx.h, times: small" in done.stdout
+    assert "failed: ptx.h, times: small moving sampling swap" in done.stdout
     assert len((tmp_path / "asked").read_text().splitlines()) == 6
     assert "| ptx.h | **failed** (exit status 1) | 3 passed, 1 failed, 0 skipped | " in result
     assert "## What failed: ptx.h\n\n- Ptx.Exp2\n" in result
@@ -206,11 +206,13 @@ def test_a_decode_is_held_to_the_bytes_of_the_weights(tool):
     aims = tool("gpu_aims")
     outputs = {aims.engine(1): "1,000,000,000 parameters\nwhile all decode: 1.000 ms a step (median of 9), 1000.0 tokens/s",
                "times: steps": "reads and writes 4000 GB/s\n| layers, 1 x 1 tokens | 1.0 | 2 | 3 % | 4 | 5 % |\n"
-                               "| and logits, 1 x 1 tokens | 700.0 | 2 | 3 % | 4 | 5 % |\n| and logits, 11 x 1 tokens | 7.0 | 2 | 3 % | 4 | |"}
+                               "| and logits, 1 x 1 tokens | 700.0 | 2 | 3 % | 4 | 5 % |\n| and logits, 11 x 1 tokens | 7.0 | 2 | 3 % | 4 | |",
+               "times: executor": "| two in flight, 1 x 1 tokens | 5000.0 | 2 | 3 % | 4 | 5 % |"}
     found = [line for line in aims.table(outputs) if line.startswith("| decode")]
-    assert len(found) == 2
+    assert len(found) == 3
     assert "the engine" in found[0] and "| 50.0 % | 70 % | **not met** |" in found[0]
     assert "and logits, 1 x 1" in found[1] and "| 71.4 % | 70 % | met |" in found[1]
+    assert "two in flight, 1 x 1" in found[2] and "| 10.0 % | 70 % | **not met** |" in found[2]
 
 
 def test_memory_may_differ_by_two_per_cent(tool):
