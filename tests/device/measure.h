@@ -48,8 +48,8 @@ struct Sizes {
   std::vector<uint32_t> gated_rows = {64, 8192};
   std::vector<uint32_t> gemm_rows = {1, 8, 64, 256};
   std::vector<uint32_t> sampled_rows = {1, 64, 256};
-  std::vector<uint32_t> copied_blocks = {1, 64, 4096};  // in a layer
-  std::vector<uint32_t> swapped_blocks = {1, 64};       // in all layers
+  std::vector<uint32_t> copied_blocks = {1, 64, 512};
+  std::vector<uint32_t> swapped_blocks = {1, 64};
   std::vector<Step> steps = {{1, 1, 512},   {8, 1, 512},     {64, 1, 512},
                              {64, 1, 4096}, {8, 1024, 1024}, {1, 8192, 8192}};
   std::vector<uint32_t> served = {1, 64, 256};  // sequences that an executor decodes at once

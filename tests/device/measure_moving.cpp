@@ -100,14 +100,23 @@ void measure_add(const Sizes& sizes, uint32_t rows, const Ceilings& ceilings) {
             {.bytes = 3.0 * static_cast<double>(count) * kBytes}, ceilings);
 }
 
+/// Blocks of all layers.
 void measure_copies(const Sizes& sizes, uint32_t count, const Ceilings& ceilings) {
-  const cuda::KvBlocks blocks{DType::kBF16, kBlock, sizes.model.num_kv_heads, sizes.model.head_dim};
-  const cuda::DeviceBuffer cache = random_bf16(size_t{2} * count * blocks.block_elements(), "cache");
+  const model::ModelConfig& model = sizes.model;
+  const cuda::KvBlocks blocks{DType::kBF16, kBlock, model.num_kv_heads, model.head_dim};
+  const size_t whole = model.num_layers * blocks.block_bytes();
+  const cuda::DeviceBuffer cache =
+      random_bf16(size_t{2} * count * model.num_layers * blocks.block_elements(), "cache");
   const cuda::DeviceBuffer pairs = on_device(shuffled(2 * count), "pairs");
-  const cuda::CopyBlocksArgs args{cache.data(), blocks.block_bytes(), pairs.as<const uint32_t>(), count};
-  print_row(fmt::format("copy_blocks, {} of {} bytes", with_commas(count), with_commas(blocks.block_bytes())),
+  const cuda::CopyBlocksArgs args{.cache = cache.data(),
+                                  .part_bytes = blocks.block_bytes(),
+                                  .array_bytes = 2 * count * blocks.block_bytes(),
+                                  .arrays = model.num_layers,
+                                  .pairs = pairs.as<const uint32_t>(),
+                                  .count = count};
+  print_row(fmt::format("copy_blocks, {} of {} bytes", with_commas(count), with_commas(whole)),
             seconds_of([&] { cuda::check(cuda::copy_blocks(args, nullptr), "copy_blocks"); }),
-            {.bytes = 2.0 * count * static_cast<double>(blocks.block_bytes())}, ceilings);
+            {.bytes = 2.0 * count * static_cast<double>(whole)}, ceilings);
 }
 
 }  // namespace

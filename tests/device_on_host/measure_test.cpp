@@ -86,8 +86,8 @@ TEST(Measurements, OfSmallKernels) { EXPECT_EQ(rows_of(printed(gpu::measure_smal
 TEST(Measurements, OfMovingKernels) {
   const std::string text = printed(gpu::measure_moving_kernels);
   EXPECT_EQ(rows_of(text), 4U) << text;
-  // 2 pairs of blocks of K and V of 16 tokens, 2 heads of 16.
-  EXPECT_NE(text.find("| copy_blocks, 2 of 2,048 bytes | 1000.0 | 0.0 | 0.8 % |"), std::string::npos) << text;
+  // 2 pairs of blocks of K and V of 16 tokens, 2 layers of 2 heads of 16.
+  EXPECT_NE(text.find("| copy_blocks, 2 of 4,096 bytes | 1000.0 | 0.0 | 1.6 % |"), std::string::npos) << text;
 }
 
 TEST(Measurements, OfSampling) { EXPECT_EQ(rows_of(printed(gpu::measure_sampling)), 4U * 2); }

@@ -12,6 +12,7 @@
 #include "base/amounts.h"
 #include "startup/roofline.h"
 #include "tests/device/measure.h"
+#include "tests/device/measure_model.h"
 
 namespace quire::test::fibers {
 namespace {
@@ -135,6 +136,52 @@ PaperTable small_table(const gpu::Sizes& sizes) {
   return {"small kernels", out};
 }
 
+/// Each row, and each block, asks for as much as another.
+PaperTable moving_table(const gpu::Sizes& sizes) {
+  std::string out = head("MB needed | MB asked | launches", 3);
+  const auto add = [&](const std::string& what, double needed, double times_counted, const Asked& asked) {
+    const Work work{.what = what, .needs = {.bytes = needed}, .launches = asked.launches};
+    out += fmt::format("| {} | {} | {} | {} |{}\n", what, mega(needed), mega(asked.bytes * times_counted),
+                       asked.launches, times(work));
+  };
+  constexpr uint32_t kCounted = 16;  // a block of tokens
+  const model::ModelConfig& model = sizes.model;
+  const uint32_t rows = sizes.norm_rows.back();
+  const double more = static_cast<double>(rows) / kCounted;
+  const uint32_t width = model.hidden_size;
+  const uint32_t qkv = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim;
+  add(fmt::format("embed, {} x {}", with_commas(rows), with_commas(width)), 2 * kBytes * rows * width, more,
+      count_embed(kCounted, width));
+  add(fmt::format("rope with the scatter of K and V, {} x {}", with_commas(rows), with_commas(qkv)),
+      2 * kBytes * rows * qkv, more, count_rope(model, kCounted));
+  add(fmt::format("add, {} x {}", with_commas(rows), with_commas(width)), 3 * kBytes * rows * width, more,
+      count_add(kCounted, width));
+  const uint32_t copied = sizes.copied_blocks.back();
+  const double block = kBytes * 2 * gpu::kBlock * model.num_layers * model.num_kv_heads * model.head_dim;
+  add(fmt::format("copy_blocks, {} of {} bytes", copied, with_commas(static_cast<uint64_t>(block))),
+      2 * copied * block, copied, count_copy(model));
+  const uint32_t sampled = sizes.sampled_rows.back();
+  add(fmt::format("greedy, {} x {}", sampled, with_commas(model.vocab_size)),
+      1.0 * sizeof(float) * sampled * model.vocab_size, sampled, count_greedy(model.vocab_size));
+  return {"moving kernels", out};
+}
+
+/// Over the link to the host.
+PaperTable swap_table(const gpu::Sizes& sizes) {
+  std::string out = head("MB needed", 1);
+  const model::ModelConfig& model = sizes.model;
+  for (const uint32_t count : sizes.swapped_blocks) {
+    const double bytes =
+        kBytes * 2 * gpu::kBlock * model.num_layers * model.num_kv_heads * model.head_dim * count;
+    out += fmt::format("| {} blocks out, or in | {} |", count, mega(bytes));
+    for (const char* card : kCards) {
+      out += fmt::format(" {} |", time_text(bytes / backend::find_machine(card)->speed.host_link));
+    }
+    out += "\n";
+  }
+  return {"swap", out};
+}
+
 PaperTable gemm_table(const gpu::Sizes& sizes) {
   std::string out = head("MB needed | GFLOP | launches", 3);
   const model::ModelConfig& model = sizes.model;
@@ -223,7 +270,8 @@ PaperTable count_table() {
 
 std::vector<PaperTable> paper_tables() {
   const gpu::Sizes sizes;
-  return {count_table(), attention_table(sizes), small_table(sizes), gemm_table(sizes), step_table(sizes)};
+  return {count_table(),     attention_table(sizes), small_table(sizes), moving_table(sizes),
+          swap_table(sizes), gemm_table(sizes),      step_table(sizes)};
 }
 
 }  // namespace quire::test::fibers

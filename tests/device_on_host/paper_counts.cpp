@@ -23,7 +23,8 @@ constexpr uint32_t kHeads = 4;  // of the one K/V head
 constexpr uint32_t kSector = 32;
 constexpr size_t kBytes = 2;  // of a bf16
 
-/// What `run` launches, on a device of which it has the memory that it needs.
+}  // namespace
+
 Asked count(const std::function<int()>& run) {
   Device& device = *Device::current();
   const uint32_t before = device.launches();
@@ -34,6 +35,8 @@ Asked count(const std::function<int()>& run) {
     out.bytes += static_cast<double>(traffic.sectors) * kSector;
   return out;
 }
+
+namespace {
 
 cuda::DeviceBuffer numbers(const std::vector<uint32_t>& values, const std::string& what) {
   cuda::DeviceBuffer out(values.size() * sizeof(uint32_t), what);
