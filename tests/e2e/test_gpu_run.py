@@ -1,4 +1,5 @@
 """tools/gpu_run.py, which ./dev gpu pack makes `run`, over programs that only play the real ones: no device is needed."""
+import fnmatch
 import importlib
 import json
 import os
@@ -236,6 +237,15 @@ def test_all_that_tests_read_is_packed(tool, tmp_path):
     assert {"stories260k", "golden-models/qwen3", "golden-models/smollm3"} <= set(missing)
     (tmp_path / "golden-models/qwen3").mkdir(parents=True)
     assert set(missing) - set(pack.named_models(pack.packed_tests(), tmp_path)[1]) == {"golden-models/qwen3"}
+
+
+def test_each_packed_test_is_in_a_stage(tool, module):
+    filters = ":".join(stage[1] for stage in module.STAGES).split(":")
+    tests = re.findall(r"^TEST(_P)?\((\w+),\s*(\w+)\)", tool("gpu_pack").packed_tests(), re.M)
+    assert len(tests) > 40
+    for is_many, suite, name in tests:
+        full = f"Any/{suite}.{name}/any" if is_many else f"{suite}.{name}"
+        assert any(fnmatch.fnmatchcase(full, one) for one in filters), full
 
 
 def test_a_server_that_does_not_start_is_a_failure(pack):
