@@ -119,7 +119,7 @@ class PeakMemory:
             if used is None or not used.isdigit():
                 return
             self.most = max(self.most or 0, int(used))
-            if self.ended.wait(0.1):
+            if self.ended.wait(0.3):  # seldom enough to leave the load alone
                 return
 
     def __exit__(self, *unused):
