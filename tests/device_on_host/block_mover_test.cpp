@@ -61,7 +61,7 @@ TEST(BlockMover, ALaterStepWaitsForABlockThatLeaves) {
     mover.start({}, nullptr);
     mover.writes(0, 2);
     mover.order();
-    one.model.copy({.from = 1, .to = 0});
+    one.model.copy({{{.from = 1, .to = 0}}});
     cuda::synchronize(one.stream.get());
     mover.done(2);
     control::StepPlan arriving;

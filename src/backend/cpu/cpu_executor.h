@@ -31,7 +31,9 @@ class CpuStepModel : public sync::StepModel {
     host_->copy_block(cache_, move.device, move.host);
   }
   void move_in(const control::BlockMove& move) override { cache_.copy_block(*host_, move.host, move.device); }
-  void copy(const control::BlockCopy& copy) override { cache_.copy_block(cache_, copy.from, copy.to); }
+  void copy(std::span<const control::BlockCopy> copies) override {
+    for (const control::BlockCopy& copy : copies) cache_.copy_block(cache_, copy.from, copy.to);
+  }
 
  private:
   Decoder& decoder_;

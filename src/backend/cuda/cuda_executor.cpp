@@ -70,7 +70,7 @@ Ticket CudaExecutor::submit(const control::StepPlan& plan) {
   gather(plan, step);
   for (const control::BlockCopy& copy : plan.copies) mover_.writes(copy.to, step.ticket);
   mover_.order();
-  for (const control::BlockCopy& copy : plan.copies) model_.copy(copy);
+  model_.copy(plan.copies);
   if (!seqs_.empty()) model_.compute(tokens_, seqs_, late_tokens_, sampler_.tokens());
   if (!plan.prompts.empty()) prompts_.take(plan, slots_, starts_, workspaces_, step.result);
   // The last use of the model in this step: late rows need their logits in provide().

@@ -1,7 +1,6 @@
 #include "backend/cuda/device_model.h"
 
 #include <utility>
-#include <vector>
 
 namespace quire::backend::cuda {
 
@@ -11,6 +10,7 @@ DeviceModel::DeviceModel(const CudaOptions& options, const model::ModelConfig& c
       config_(config),
       stream_(stream),
       cache_(config, options.dtype, size.num_blocks, size.block_size),
+      copier_(cache_, options.limits.seqs * cache_.num_groups()),
       host_(cache_.whole_block_bytes() * size.num_host_blocks, "the blocks that are swapped out"),
       ops_(config, weights, cache_, gemm, stream, options.limits),
       pass_(config, options.dtype, options.limits.positions) {
@@ -60,13 +60,9 @@ void DeviceModel::move_in(const control::BlockMove& move, Stream stream) {
   });
 }
 
-void DeviceModel::copy(const control::BlockCopy& copy) {
+void DeviceModel::copy(std::span<const control::BlockCopy> copies) {
   use();
-  std::vector<const std::byte*> from;
-  cache_.for_each_part(copy.from, [&](std::byte* part, size_t) { from.push_back(part); });
-  auto next = from.begin();
-  cache_.for_each_part(copy.to,
-                       [&](std::byte* part, size_t bytes) { copy_on_device(part, *next++, bytes, stream_); });
+  copier_.copy(copies, stream_);
 }
 
 void DeviceModel::read(BlockId block, std::byte* to) {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "backend/backend.h"
+#include "backend/cuda/block_copier.h"
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/cuda_options.h"
 #include "backend/cuda/gemm.h"
@@ -46,7 +47,7 @@ class DeviceModel final : public sync::StepModel {
   void move_in(const control::BlockMove& move) override { move_in(move, stream_); }
   void move_out(const control::BlockMove& move, Stream stream);
   void move_in(const control::BlockMove& move, Stream stream);
-  void copy(const control::BlockCopy& copy) override;
+  void copy(std::span<const control::BlockCopy> copies) override;
   void read(BlockId block, std::byte* to);
   void write(BlockId block, const std::byte* from);
   void clear_cache() { clear(cache_.memory().data(), cache_.memory().size(), stream_); }
@@ -60,6 +61,7 @@ class DeviceModel final : public sync::StepModel {
   const model::ModelConfig& config_;
   Stream stream_;
   KvCache cache_;
+  BlockCopier copier_;
   PinnedBuffer host_;
   CudaOps ops_;
   decoder::ForwardPass pass_;

@@ -33,6 +33,8 @@ class KvCache {
   std::byte* layer(uint32_t index) const { return parts(groups_.place[index]); }
   /// The bytes of a block in all layers of its group.
   size_t whole_block_bytes() const { return groups_.layers_per_block * blocks_.block_bytes(); }
+  /// Of all parts with the same place.
+  size_t array_bytes() const { return size_t{num_blocks_} * blocks_.block_bytes(); }
   /// Calls each(memory, bytes) for the parts of a block, in the order of their places.
   template <class Each>
   void for_each_part(BlockId block, const Each& each) const {
@@ -43,9 +45,7 @@ class KvCache {
 
  private:
   /// The array of the parts with this place, below layers_per_block.
-  std::byte* parts(uint32_t place) const {
-    return memory_.data() + size_t{place} * num_blocks_ * blocks_.block_bytes();
-  }
+  std::byte* parts(uint32_t place) const { return memory_.data() + place * array_bytes(); }
 
   KvBlocks blocks_;
   uint32_t num_blocks_;

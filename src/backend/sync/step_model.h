@@ -26,7 +26,7 @@ class StepModel {
   // K/V of whole blocks, between the device and the host pool, or within the device.
   virtual void move_out(const control::BlockMove& move) = 0;
   virtual void move_in(const control::BlockMove& move) = 0;
-  virtual void copy(const control::BlockCopy& copy) = 0;
+  virtual void copy(std::span<const control::BlockCopy> copies) = 0;  // in their order
 };
 
 }  // namespace quire::backend::sync

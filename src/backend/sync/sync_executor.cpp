@@ -65,7 +65,7 @@ control::StepResult SyncExecutor::wait(Ticket ticket) { return open_.take(ticket
 void SyncExecutor::move_blocks(const control::StepPlan& plan) {
   for (const control::BlockMove& move : plan.moves_out) model_.move_out(move);
   for (const control::BlockMove& move : plan.moves_in) model_.move_in(move);
-  for (const control::BlockCopy& copy : plan.copies) model_.copy(copy);
+  model_.copy(plan.copies);
 }
 
 void SyncExecutor::gather(const control::StepPlan& plan, control::StepResult& result) {
