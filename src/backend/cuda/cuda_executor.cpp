@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "base/describe.h"
-#include "base/error.h"
 
 namespace quire::backend::cuda {
 namespace {
@@ -13,10 +12,6 @@ namespace {
 /// A step samples at most one row of each slot.
 DeviceSampler::Limits limits_of_sampler(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size) {
   return {.slots = num_slots, .rows = num_slots, .positions = max_positions, .vocabulary = vocab_size};
-}
-
-[[noreturn]] void refuse(const char* call, Ticket ticket, const char* why) {
-  throw Error(fmt::format("step plan: {}: {} {}", call, ticket, why));
 }
 
 }  // namespace
@@ -46,22 +41,12 @@ uint64_t CudaExecutor::bytes_for(uint32_t num_slots, uint32_t max_positions, uin
   return DeviceSampler::bytes_for(limits_of_sampler(num_slots, max_positions, vocab_size));
 }
 
-void CudaExecutor::check_room(const control::StepPlan& plan) const {
-  if (!open_.empty() && open_.back().lacks_rows) {
-    throw Error(
-        fmt::format("step plan: submit: the masks of ticket {} were not provided", open_.back().ticket));
-  }
-  if (open_.size() < kMostOpenSteps) return;
-  throw Error(
-      fmt::format("step plan: submit: step {} is one too many, {} are open", plan.step, open_.size()));
-}
-
 Ticket CudaExecutor::submit(const control::StepPlan& plan) {
-  check_room(plan);
+  open_.check_room(plan);
   model_.use();
   const Stream stream = model_.stream();
   OpenStep step;
-  step.ticket = ++last_;
+  step.ticket = open_.next_ticket();
   step.lane = static_cast<uint32_t>(step.ticket % kMostOpenSteps);
   step.result.seqs.resize(plan.seqs.size());
   Lane& lane = lanes_[step.lane];
@@ -80,9 +65,8 @@ Ticket CudaExecutor::submit(const control::StepPlan& plan) {
   sample(step, step.rows);
   lane.sampled.record(stream);
   lane.done.record(stream);
-  step.lacks_rows = !step.late_rows.empty();
-  open_.push_back(std::move(step));
-  return last_;
+  const bool lacks_rows = !step.late_rows.empty();
+  return open_.push(std::move(step), lacks_rows);
 }
 
 /// What the plan changes before its sequences compute.
@@ -93,7 +77,8 @@ void CudaExecutor::start(const control::StepPlan& plan) {
     tenants_[seq.slot]->sampling.reset(seq.sampling, seq.history, seq.prompt_length);
     prompts_.reset(seq.slot);
   }
-  mover_.start(plan, open_.empty() ? nullptr : &lanes_[open_.back().lane].done);
+  const OpenStep* const before = open_.newest();
+  mover_.start(plan, before == nullptr ? nullptr : &lanes_[before->lane].done);
 }
 
 void CudaExecutor::gather(const control::StepPlan& plan, OpenStep& step) {
@@ -159,9 +144,9 @@ void CudaExecutor::sample(OpenStep& step, std::vector<Row>& rows) {
 }
 
 void CudaExecutor::provide(Ticket ticket, TokenMasks& masks) {
-  if (open_.size() != 1 || ticket != last_) refuse("provide: ticket", ticket, "is not the only open one");
-  OpenStep& step = open_.front();
-  if (!std::exchange(step.lacks_rows, false)) return;
+  OpenStep* const open = open_.provide(ticket);
+  if (open == nullptr) return;
+  OpenStep& step = *open;
   model_.use();
   Lane& lane = lanes_[step.lane];
   lane.masked.record(model_.stream());
@@ -190,15 +175,8 @@ void CudaExecutor::fill_mask(Row& row, TokenMasks& masks, control::SeqResult& ou
 }
 
 control::StepResult CudaExecutor::wait(Ticket ticket) {
-  if (open_.empty() || ticket != open_.front().ticket) {
-    refuse("wait: ticket", ticket, "is not the oldest open one");
-  }
-  if (open_.front().lacks_rows) {
-    throw Error(fmt::format("step plan: wait: the masks of ticket {} were not provided", ticket));
-  }
+  OpenStep step = open_.take(ticket);
   model_.use();
-  OpenStep step = std::move(open_.front());
-  open_.pop_front();
   const Lane& lane = lanes_[step.lane];
   lane.done.wait();
   mover_.done(ticket);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/sample_lists.h"
 #include "backend/executor.h"
+#include "backend/open_results.h"
 #include "backend/slot_table.h"
 #include "backend/sync/prompt_yields.h"
 #include "base/thread_pool.h"
@@ -72,7 +72,6 @@ class CudaExecutor final : public Executor {
     std::vector<Row> rows;       // sampled at once
     std::vector<Row> late_rows;  // sampled once there are masks
     std::vector<LateSeq> late_seqs;
-    bool lacks_rows = false;
     bool has_late_times = false;
   };
   /// Of each lane: the places in the stream between which a step does what.
@@ -83,7 +82,6 @@ class CudaExecutor final : public Executor {
     Event masked;  // before the late rows are sampled
     Event done;
   };
-  void check_room(const control::StepPlan& plan) const;
   void start(const control::StepPlan& plan);
   void gather(const control::StepPlan& plan, OpenStep& step);
   void note_writes(const control::SeqStep& seq, Ticket step);
@@ -103,8 +101,7 @@ class CudaExecutor final : public Executor {
   sync::PromptYields prompts_;
   std::vector<sample::SamplerWorkspace> workspaces_;  // per thread, for prompts_
   Lane lanes_[kMostOpenSteps];
-  std::deque<OpenStep> open_;
-  Ticket last_ = 0;
+  OpenSteps<OpenStep> open_;
   DeviceLogits logits_;  // of the newest step
   // The batch, rebuilt by every step in the same memory.
   std::vector<TokenId> tokens_;
