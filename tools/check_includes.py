@@ -38,7 +38,7 @@ ALLOWED = {
     "grammar": {"base", "tokenize/tokenizer.h", "tokenize/regex_char_set.h", "engine/mask_source.h"},
     "answer": {"base"},
     "startup": {"base", "tensor", "kernels", "model", "formats", "tokenize", "chat", "control", "record", "backend", "backend/cpu",
-                "backend/cuda/activations.h", "backend/cuda/entry.h", "backend/cuda/launches.h", "backend/cuda/supported.h", "backend/sim", "engine"},
+                "backend/cuda/activations.h", "backend/cuda/entry.h", "backend/cuda/launches.h", "backend/cuda/sampler_memory.h", "backend/cuda/supported.h", "backend/sim", "engine"},
     "api": {"base", "startup", "engine", "chat", "control/request.h"},
     "page": {"base"},
     "serve": {"base", "engine", "grammar", "answer", "tokenize", "chat", "page", "control/request.h"},

@@ -149,10 +149,17 @@ void print_cuda(const InspectOptions& options, const model::ModelConfig& config)
   fmt::print("{} {} on the device as {}\n", title("weights"), human_bytes(memory.weight_bytes), dtype);
   fmt::print("{} {} bytes a token as {}\n", title("K/V"), with_commas(memory.kv_bytes_per_token), dtype);
   fmt::print("{} {} for matrix products\n", title("workspace"), human_bytes(memory.workspace_bytes));
+  const std::string sampling = memory.sampling_bytes > 0 ? human_bytes(memory.sampling_bytes) : "none";
+  fmt::print("{} {} to choose the tokens of {} sequences{}\n", title("sampling"), sampling,
+             with_commas(memory.limits.seqs),
+             memory.sampling_bytes > 0 ? "" : ": with so large a vocabulary the host does");
   fmt::print("{} {} for a step of {} tokens in {} sequences of up to {}; if no buffers shared bytes, {}\n",
              title("activations"), human_bytes(memory.activation_bytes), with_commas(memory.limits.rows),
              with_commas(memory.limits.seqs), with_commas(memory.limits.positions),
              human_bytes(memory.unshared_bytes));
+  fmt::print("{} {} of all this but K/V; if no buffers shared bytes, {}\n", title("peak"),
+             human_bytes(memory.peak_bytes()),
+             human_bytes(memory.peak_bytes() - memory.activation_bytes + memory.unshared_bytes));
   TextTable table{.head = {"buffer", "lives", "bytes", "offset"}, .rows = {}};
   for (const startup::CudaBuffer& buffer : memory.buffers) {
     table.rows.push_back({buffer.name, buffer.lives, with_commas(buffer.bytes), with_commas(buffer.offset)});

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/inspect.h"
 #include "backend/cuda/activations.h"
+#include "backend/cuda/sampler_memory.h"
 #include "backend/cuda/supported.h"
 #include "base/error.h"
 
@@ -48,6 +49,7 @@ CudaMemory cuda_memory(const EngineOptions& options, const model::ModelConfig& c
   out.weight_bytes = cuda::weight_bytes(config, out.dtype);
   out.kv_bytes_per_token = backend::cpu::model_shape(config, out.dtype).kv_bytes_per_token();
   out.workspace_bytes = cuda::kGemmWorkspace;
+  out.sampling_bytes = cuda::sampling_bytes(out.limits.seqs, config.max_positions, config.vocab_size);
   const cuda::Activations all = cuda::lay_out_activations(config, out.dtype, options.block_size, out.limits);
   out.activation_bytes = all.bytes;
   out.unshared_bytes = cuda::unshared_bytes(all.buffers);

@@ -31,9 +31,13 @@ struct CudaMemory {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes_per_token = 0;
   uint64_t workspace_bytes = 0;  // of matrix products
+  uint64_t sampling_bytes = 0;   // 0: the host samples
   uint64_t activation_bytes = 0;
   uint64_t unshared_bytes = 0;      // of activations, if each buffer had its own place
   std::vector<CudaBuffer> buffers;  // of activations that have bytes, by their offset
+
+  /// All of it but K/V: what an engine holds from its start to its end.
+  uint64_t peak_bytes() const { return weight_bytes + workspace_bytes + sampling_bytes + activation_bytes; }
 };
 
 /// Throws Error as cuda_dtype() does, or if the device does not compute the model.

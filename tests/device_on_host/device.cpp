@@ -99,6 +99,12 @@ void Device::free(const void* begin) {
   last_found_ = nullptr;
 }
 
+size_t Device::bytes_allocated() const {
+  size_t sum = 0;
+  for (const auto& region : regions_) sum += region->size();
+  return sum;
+}
+
 std::string Device::why_not(const void* at, size_t bytes, bool is_read) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   const Region* region = find(address);

@@ -64,6 +64,8 @@ class Device {
   void free(const void* begin);
   /// Why the host, or a library, may not read or write these bytes; empty if it may.
   std::string why_not(const void* at, size_t bytes, bool is_read);
+  /// Of all allocations, and of pinned memory.
+  size_t bytes_allocated() const;
   bool owns(const void* at) { return find(reinterpret_cast<uintptr_t>(at)) != nullptr; }
   /// As the host does: what was not written in `from` is not written in `to` either. Either may be memory of
   /// the host. REQUIRES: both lie in one allocation as far as they are of the device.

@@ -31,7 +31,7 @@ SamplingParams params_of(uint32_t row) {
 }
 
 /// What a step samples of each row: token, logprob and the logprobs that were named.
-std::vector<std::vector<float>> sampled(const cuda::DeviceSampler::Limits& limits, uint64_t seed) {
+std::vector<std::vector<float>> sampled(const cuda::SamplerLimits& limits, uint64_t seed) {
   Device device(seed);
   const cuda::OwnStream stream;
   DeviceArray<float> logits(device, "logits", stored_floats(1, kRows * kVocabulary, DType::kF32, 3.0F));
@@ -59,8 +59,7 @@ std::vector<std::vector<float>> sampled(const cuda::DeviceSampler::Limits& limit
 }
 
 TEST(DeviceSampler, DividesTheRowsThatDoNotFit) {
-  cuda::DeviceSampler::Limits limits{
-      .slots = kRows, .rows = kRows, .positions = 8, .vocabulary = kVocabulary};
+  cuda::SamplerLimits limits{.slots = kRows, .rows = kRows, .positions = 8, .vocabulary = kVocabulary};
   const auto whole = sampled(limits, 1);
   for (const auto& row : whole) EXPECT_FALSE(row.empty());
   limits.workspace_bytes = 3 * cuda::sample_workspace_bytes(kVocabulary);

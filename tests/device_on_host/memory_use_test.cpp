@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/activations.h"
+#include "backend/cuda/device_sampler.h"
+#include "backend/cuda/gemm.h"
 #include "backend/cuda/weights.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
@@ -35,6 +37,24 @@ TEST(MemoryUse, OfWeightsIsWhatIsLoaded) {
   for (const char* name : {"qwen2", "qwen3", "phi3", "llama3-tied"}) {
     expect_as_loaded(data_dir() / "golden-models" / name, DType::kBF16);
   }
+}
+
+TEST(MemoryUse, OfSamplingIsWhatIsTaken) {
+  for (const uint32_t vocabulary : {1000U, 128256U}) {
+    Device device(1);
+    const cuda::SamplerLimits limits = cuda::sampler_limits(64, 500, vocabulary);
+    const cuda::DeviceSampler sampler(limits, nullptr);
+    const cuda::SamplerMemory sizes = cuda::lay_out_sampler(limits);
+    const size_t pinned = backend::kMostOpenSteps * (sizes.lists + sizes.results);
+    EXPECT_EQ(cuda::sampling_bytes(64, 500, vocabulary) + pinned, device.bytes_allocated());
+  }
+  EXPECT_EQ(cuda::sampling_bytes(64, 500, cuda::kMostSampledVocabulary + 1), 0U);
+}
+
+TEST(MemoryUse, OfProductsIsWhatIsTaken) {
+  Device device(1);
+  const cuda::Gemm gemm(fake_cublaslt(), nullptr);
+  EXPECT_EQ(device.bytes_allocated(), cuda::kGemmWorkspace);
 }
 
 /// All matrices and norms, in the order of the layers.

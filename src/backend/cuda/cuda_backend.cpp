@@ -47,11 +47,9 @@ std::optional<DeviceMemory> CudaBackend::memory() const {
   const DeviceFacts facts = device_facts();
   const auto usable =
       static_cast<uint64_t>(static_cast<double>(facts.total_bytes) * options_.memory_utilization);
-  uint64_t taken = facts.total_bytes - facts.free_bytes +
-                   CudaOps::bytes_for(config_, options_.dtype, kSmallestBlock, options_.limits);
-  if (samples_there()) {
-    taken += CudaExecutor::bytes_for(options_.limits.seqs, config_.max_positions, config_.vocab_size);
-  }
+  const uint64_t taken = facts.total_bytes - facts.free_bytes +
+                         CudaOps::bytes_for(config_, options_.dtype, kSmallestBlock, options_.limits) +
+                         sampling_bytes(options_.limits.seqs, config_.max_positions, config_.vocab_size);
   return DeviceMemory{
       .free_bytes = facts.free_bytes, .kv_bytes = usable - std::min(usable, taken), .source = facts.name};
 }

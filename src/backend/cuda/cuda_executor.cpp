@@ -7,14 +7,6 @@
 #include "base/describe.h"
 
 namespace quire::backend::cuda {
-namespace {
-
-/// A step samples at most one row of each slot.
-DeviceSampler::Limits limits_of_sampler(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size) {
-  return {.slots = num_slots, .rows = num_slots, .positions = max_positions, .vocabulary = vocab_size};
-}
-
-}  // namespace
 
 CudaExecutor::CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool)
     : model_(model),
@@ -24,7 +16,7 @@ CudaExecutor::CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, 
       tenants_(limits.num_slots),
       block_size_(limits.block_size),
       mover_(model, limits.num_blocks),
-      sampler_(limits_of_sampler(limits.num_slots, limits.max_positions, limits.vocab_size), model.stream()),
+      sampler_(sampler_limits(limits.num_slots, limits.max_positions, limits.vocab_size), model.stream()),
       prompts_(model, pool, limits.num_slots, vocab_size_) {
   for (uint32_t i = 0; i < pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
 }
@@ -35,10 +27,6 @@ CudaExecutor::~CudaExecutor() {
     synchronize(model_.stream());
   } catch (const std::exception&) {  // whoever waited for its steps has been told
   }
-}
-
-uint64_t CudaExecutor::bytes_for(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size) {
-  return DeviceSampler::bytes_for(limits_of_sampler(num_slots, max_positions, vocab_size));
 }
 
 Ticket CudaExecutor::submit(const control::StepPlan& plan) {

@@ -35,8 +35,6 @@ class CudaExecutor final : public Executor {
   CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool);
   /// Waits for the steps in flight.
   ~CudaExecutor() override;
-  /// Of the device's memory.
-  static uint64_t bytes_for(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size);
 
   uint32_t depth() const override { return 2; }
   Ticket submit(const control::StepPlan& plan) override;

@@ -1,50 +1,18 @@
 #include "backend/cuda/device_sampler.h"
 
-#include <algorithm>
-
 namespace quire::backend::cuda {
-namespace {
 
-size_t list_bytes(const DeviceSampler::Limits& limits) {
-  const size_t vocabulary = limits.vocabulary;
-  const size_t masks = (vocabulary + 31) / 32 * sizeof(uint32_t) * 2;
-  const size_t counts = std::min<size_t>(limits.positions, vocabulary) * sizeof(CountedToken);
-  const size_t all = limits.more_list_bytes + vocabulary * sizeof(BiasedToken) + counts + masks;
-  return (all + 255) / 256 * 256;
-}
-
-uint32_t rows_at_once(const DeviceSampler::Limits& limits) {
-  const size_t fit = limits.workspace_bytes / sample_workspace_bytes(limits.vocabulary);
-  return static_cast<uint32_t>(std::clamp<size_t>(fit, 1, limits.rows));
-}
-
-size_t bytes_of_results(const DeviceSampler::Limits& limits) {
-  return limits.rows * (sizeof(SampledRow) + kMaxLogprobTokens * sizeof(float));
-}
-
-size_t bytes_of_tokens(const DeviceSampler::Limits& limits) {
-  return size_t{limits.slots} * kPlacesOfSlot * sizeof(TokenId);
-}
-
-}  // namespace
-
-size_t DeviceSampler::bytes_for(const Limits& limits) {
-  return bytes_of_tokens(limits) + rows_at_once(limits) * sample_workspace_bytes(limits.vocabulary) +
-         list_bytes(limits) + kMostOpenSteps * bytes_of_results(limits);
-}
-
-DeviceSampler::DeviceSampler(const Limits& limits, Stream stream)
+DeviceSampler::DeviceSampler(const SamplerLimits& limits, Stream stream)
     : limits_(limits),
+      sizes_(lay_out_sampler(limits)),
       stream_(stream),
-      list_bytes_(list_bytes(limits)),
-      rows_at_once_(rows_at_once(limits)),
-      tokens_(bytes_of_tokens(limits), "sampled tokens"),
-      workspace_(rows_at_once_ * sample_workspace_bytes(limits.vocabulary), "sampling"),
-      lists_(list_bytes_, "the lists of sampling"),
-      results_(kMostOpenSteps * bytes_of_results(limits), "the results of sampling") {
+      tokens_(sizes_.tokens, "sampled tokens"),
+      workspace_(sizes_.workspace, "sampling"),
+      lists_(sizes_.lists, "the lists of sampling"),
+      results_(kMostOpenSteps * sizes_.results, "the results of sampling") {
   for (Lane& lane : lanes_) {
-    lane.lists = PinnedBuffer(list_bytes_, "the lists of sampling");
-    lane.results = PinnedBuffer(bytes_of_results(limits), "the results of sampling");
+    lane.lists = PinnedBuffer(sizes_.lists, "the lists of sampling");
+    lane.results = PinnedBuffer(sizes_.results, "the results of sampling");
   }
   // A step may have been planned before the one is known to have failed that should have sampled its token.
   clear(tokens_.data(), tokens_.size(), stream_);
@@ -60,13 +28,13 @@ void DeviceSampler::begin(uint32_t lane) {
 
 uint32_t DeviceSampler::add(const SlotSampling& sampling, SlotId slot, uint32_t position, uint32_t logits_row,
                             const DeviceLogits& logits, std::span<const uint32_t> mask) {
-  if (pending_.rows.size() == rows_at_once_) launch(logits);
+  if (pending_.rows.size() == sizes_.rows_at_once) launch(logits);
   sampling.add_row(slot, position, mask, limits_.vocabulary, pending_);
-  if (pending_.bytes() > list_bytes_) {
+  if (pending_.bytes() > sizes_.lists) {
     pending_.remove_last(limits_.vocabulary);
     if (!pending_.rows.empty()) launch(logits);
     sampling.add_row(slot, position, mask, limits_.vocabulary, pending_);
-    if (pending_.bytes() > list_bytes_) {
+    if (pending_.bytes() > sizes_.lists) {
       pending_.clear();
       return kNoRow;
     }
@@ -82,11 +50,11 @@ uint32_t DeviceSampler::add(const SlotSampling& sampling, SlotId slot, uint32_t 
 void DeviceSampler::launch(const DeviceLogits& logits) {
   Lane& lane = lanes_[lane_];
   const size_t bytes = pending_.bytes();
-  if (lane.lists_used + bytes > list_bytes_) {
+  if (lane.lists_used + bytes > sizes_.lists) {
     synchronize(stream_);  // the device has read what is to be overwritten
     lane.lists_used = 0;
   }
-  std::byte* const results = results_.data() + lane_ * bytes_of_results(limits_);
+  std::byte* const results = results_.data() + lane_ * sizes_.results;
   SampleArgs args{};
   args.logits = logits.data;
   args.stride = logits.stride;
@@ -107,7 +75,7 @@ void DeviceSampler::launch(const DeviceLogits& logits) {
 void DeviceSampler::flush(const DeviceLogits& logits) {
   if (!pending_.rows.empty()) launch(logits);
   Lane& lane = lanes_[lane_];
-  const std::byte* const results = results_.data() + lane_ * bytes_of_results(limits_);
+  const std::byte* const results = results_.data() + lane_ * sizes_.results;
   const auto copy = [&](size_t first, size_t bytes) {
     if (bytes > 0) copy_to_host(lane.results.data() + first, results + first, bytes, stream_);
   };

@@ -8,6 +8,7 @@
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/sample.h"
 #include "backend/cuda/sample_lists.h"
+#include "backend/cuda/sampler_memory.h"
 #include "backend/executor.h"
 #include "base/ids.h"
 
@@ -23,19 +24,8 @@ struct DeviceLogits {
 /// once, which are numbered round by their `lane`. All work is on one stream. Not thread-safe.
 class DeviceSampler {
  public:
-  struct Limits {
-    uint32_t slots = 0;
-    uint32_t rows = 0;       // that a step samples
-    uint32_t positions = 0;  // tokens of a sequence
-    uint32_t vocabulary = 0;
-    size_t workspace_bytes = 128 << 20;  // about; rows beyond it are sampled after the others
-    /// Of the lists of one row, beside what the vocabulary and the longest sequence bound: bad words.
-    size_t more_list_bytes = 256 << 10;
-  };
-  /// Throws Error if the device has too little memory.
-  DeviceSampler(const Limits& limits, Stream stream);
-  /// Of the device's memory.
-  static size_t bytes_for(const Limits& limits);
+  /// Throws Error if the device has too little memory: SamplerMemory::on_device.
+  DeviceSampler(const SamplerLimits& limits, Stream stream);
 
   /// The last tokens of each slot, at token_place(). Later steps read them in the order of the stream.
   const TokenId* tokens() const { return tokens_.as<const TokenId>(); }
@@ -70,10 +60,9 @@ class DeviceSampler {
   void launch(const DeviceLogits& logits);
   size_t results_bytes() const { return limits_.rows * sizeof(SampledRow); }
 
-  Limits limits_;
+  SamplerLimits limits_;
+  SamplerMemory sizes_;
   Stream stream_;
-  size_t list_bytes_;
-  uint32_t rows_at_once_;
   DeviceBuffer tokens_;
   DeviceBuffer workspace_;
   DeviceBuffer lists_;

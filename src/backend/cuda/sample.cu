@@ -317,12 +317,6 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, si
 
 }  // namespace
 
-size_t sample_workspace_bytes(uint32_t vocabulary) {
-  const size_t spans = num_spans(vocabulary);
-  const size_t bytes = spans * kSpan * (2 * sizeof(uint64_t) + sizeof(float)) + spans * sizeof(float);
-  return (bytes + 255) / 256 * 256;
-}
-
 LaunchError sample(const SampleArgs& args, Stream stream) {
   if (args.vocabulary == 0 || args.vocabulary > kMostSampledVocabulary) return 1;
   constexpr size_t kCounts = kCountWords * sizeof(uint32_t);
