@@ -221,6 +221,17 @@ __device__ __forceinline__ bool any_of_warp(bool value QUIRE_WHERE) {
 #endif
 }
 
+__device__ __forceinline__ uint64_t shuffle_xor(uint32_t mask, uint64_t value,
+                                                uint32_t distance QUIRE_WHERE) {
+#ifdef __CUDACC__
+  return __shfl_xor_sync(mask, value, distance);
+#else
+  const uint32_t from = host::thread() % kWarp ^ distance;
+  const uint32_t low = host::shuffle(mask, static_cast<uint32_t>(value), from, where);
+  return uint64_t{host::shuffle(mask, static_cast<uint32_t>(value >> 32), from, where)} << 32 | low;
+#endif
+}
+
 /// Of two numbers.
 __device__ __forceinline__ float larger(float a, float b) {
 #ifdef __CUDACC__

@@ -8,9 +8,10 @@ namespace quire::backend::cuda {
 
 /// The kernels that a step launches one after the other, each product of matrices counting as one: those of
 /// CudaOps for decoder::ForwardPass in f16 or bf16, with attention in one launch a layer (where its spans are
-/// shared, it is one more), and one that samples all rows. Copies are not counted, nor the launch that copies
-/// blocks before they are written (BlockCopier), which few steps have. A layer of experts, which the device
-/// does not compute yet, is counted like a dense one; it would launch more. Pure.
+/// shared, it is one more), and one that samples all rows (another if they are of both kinds of sample()).
+/// Copies are not counted, nor the launch that copies blocks before they are written (BlockCopier), which few
+/// steps have. A layer of experts, which the device does not compute yet, is counted like a dense one; it
+/// would launch more. Pure.
 uint32_t step_launches(const model::ModelConfig& config);
 
 }  // namespace quire::backend::cuda

@@ -1,5 +1,6 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/sample.h"
+#include "backend/cuda/sample_best.h"
 #include "backend/cuda/sample_block.h"
 #include "backend/cuda/sample_logits.h"
 #include "backend/cuda/sample_math.h"
@@ -281,6 +282,7 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, si
   const SampleShared shared{few, reinterpret_cast<uint32_t*>(few + kThreads), sums,
                             reinterpret_cast<uint32_t*>(sums)};
   const SampleRow& row = args.rows[block_x()];
+  if (takes_best(row)) return;
   const float* logits = args.logits + size_t{row.logits} * args.stride;
   Workspace workspace = workspace_of(args, row_bytes);
   LogitView& view = workspace.view;
@@ -319,6 +321,10 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, si
 
 LaunchError sample(const SampleArgs& args, Stream stream) {
   if (args.vocabulary == 0 || args.vocabulary > kMostSampledVocabulary) return 1;
+  if (args.num_best > 0) {
+    if (const LaunchError error = sample_best(args, stream); error != 0) return error;
+  }
+  if (args.num_best == args.num_rows) return 0;
   constexpr size_t kCounts = kCountWords * sizeof(uint32_t);
   const size_t sums = num_spans(args.vocabulary) * sizeof(double);
   const size_t fixed = kThreads * (sizeof(uint64_t) + sizeof(uint32_t));

@@ -83,6 +83,15 @@ inline SampleRow sample_row(const SamplingParams& params, uint32_t position) {
   return row;
 }
 
+/// Whether the row's token is that of the highest logit, and nothing else is asked for: one pass finds it.
+/// Without branches, so that a kernel waits for all that it reads of the row at once.
+constexpr bool takes_best(const SampleRow& row) {
+  const uint32_t entries = row.biases.count | row.counts.count | row.forbidden.count;
+  const uint32_t masks = (row.allowed ^ kNoMask) | (row.mask ^ kNoMask);
+  return static_cast<int>(row.temperature == 0.0F) & static_cast<int>(row.num_logprobs < 0) &
+         static_cast<int>((entries | masks) == 0);
+}
+
 enum class SampleStatus : uint32_t {
   kToken,      // there is one
   kNotFinite,  // a logit is infinite or not a number
@@ -112,8 +121,9 @@ struct SampledRow {
 /// contents mean nothing before and after, so rows may be divided among launches of one stream that use the
 /// same workspace.
 ///
-/// One block a row. A row takes longer the more tokens its filters leave: they are sorted for top-p, and
-/// their weights are added one after another.
+/// One block a row, of one kernel for the rows of which takes_best() is true (sample_best.h) and of another
+/// for the others; a kernel that has none is not launched. A row takes longer the more tokens its filters
+/// leave: they are sorted for top-p, and their weights are added one after another.
 ///
 /// Refused (error 1): a vocabulary of 0 or above kMostSampledVocabulary.
 struct SampleArgs {
@@ -121,6 +131,7 @@ struct SampleArgs {
   uint32_t stride;
   uint32_t vocabulary;
   uint32_t num_rows;
+  uint32_t num_best;      // of them, those of which takes_best() is true
   const SampleRow* rows;  // [num_rows]
   const BiasedToken* biases;
   const CountedToken* counts;

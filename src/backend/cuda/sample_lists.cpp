@@ -69,6 +69,7 @@ void SampleLists::write(std::byte* to, const std::byte* device, SampleArgs& args
     return there;
   };
   args.num_rows = count_of(rows);
+  args.num_best = static_cast<uint32_t>(std::ranges::count_if(rows, takes_best));
   args.rows = put(rows);
   args.biases = put(biases);
   args.counts = put(counts);
