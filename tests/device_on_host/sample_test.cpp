@@ -255,6 +255,12 @@ TEST(Sample, TokensAreThoseOfTheCpu) {
   }
 }
 
+TEST(Sample, TokensOfALargeVocabularyAreThoseOfTheCpu) {
+  const std::vector<Case> cases = random_cases(17, 70'001, 6);
+  Device device(1);
+  expect_as_on_cpu(cases, Batch(cases).sample(device));
+}
+
 /// mix64 backwards.
 uint64_t unmix64(uint64_t x) {
   const auto unshift = [](uint64_t y, int bits) {

@@ -232,6 +232,15 @@ __device__ __forceinline__ uint64_t shuffle_xor(uint32_t mask, uint64_t value,
 #endif
 }
 
+/// The value of a lane, as shuffle_xor.
+__device__ __forceinline__ uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t from_lane QUIRE_WHERE) {
+#ifdef __CUDACC__
+  return __shfl_sync(mask, value, from_lane);
+#else
+  return host::shuffle(mask, value, from_lane, where);
+#endif
+}
+
 /// Of two numbers.
 __device__ __forceinline__ float larger(float a, float b) {
 #ifdef __CUDACC__
