@@ -16,6 +16,10 @@ inline constexpr uint32_t kRowsOfLane = 2;  // l / 4 and l / 4 + 8 of a stack's
 inline constexpr uint32_t kColumns = 8;     // of a multiplication
 inline constexpr uint32_t kDepth = 16;      // of its sums
 
+/// The maximum of a row that has seen no key: no score is below it but minus infinity, and it can be
+/// subtracted from that.
+inline constexpr float kLowest = -0x1.fffffep127F;
+
 /// Softmax so far of the lane's two rows of a stack, of which it has the columns of an accumulator in each
 /// stretch of eight dimensions. Scores are in units of log2.
 template <uint32_t kDim>
@@ -27,7 +31,7 @@ struct RowState {
   __device__ __forceinline__ void clear() {
     QUIRE_UNROLL
     for (uint32_t r = 0; r < kRowsOfLane; ++r) {
-      maxima[r] = kMinusInfinity;
+      maxima[r] = kLowest;
       sums[r] = 0.0F;
     }
     QUIRE_UNROLL
@@ -52,9 +56,6 @@ struct Merge {
     return ptx::fused(value_more, more, ptx::product(value_before, before));
   }
 };
-
-/// What maxima and scores are compared with: a maximum, also that of a row that has seen no key.
-__device__ __forceinline__ float finite(float max) { return larger(max, -0x1.fffffep127F); }
 
 __device__ __forceinline__ float quad_max(float value) {
   value = larger(value, shuffle_xor(kWholeWarp, value, 1));
@@ -159,7 +160,7 @@ __device__ __forceinline__ void raise_maxima(const Scores& scores, float scale, 
   if (!any_of_warp(grow)) return;
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
-    const float rescale = ptx::exp2_approx(state.maxima[r] - finite(maxima[r]));
+    const float rescale = ptx::exp2_approx(state.maxima[r] - maxima[r]);
     state.maxima[r] = maxima[r];
     state.sums[r] = ptx::product(state.sums[r], rescale);
     QUIRE_UNROLL
@@ -174,7 +175,7 @@ __device__ __forceinline__ void weigh_tile(Scores& scores, float scale, RowState
   raise_maxima(scores, scale, state);
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
-    const float base = finite(state.maxima[r]);
+    const float base = state.maxima[r];
     QUIRE_UNROLL
     for (uint32_t i = 0; i < kTileKeys / kColumns * 2; ++i) {
       float& weight = scores.at[i / 2].at[r * 2 + i % 2];

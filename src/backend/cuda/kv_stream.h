@@ -20,6 +20,8 @@ class KvStream {
   static constexpr uint32_t kTile = kTileKeys * kMemoryRow<T, kDim>;  // elements of K, or of V
   static constexpr uint32_t kStages = kDim <= 96 ? 3 : 2;             // that kUnaskedSharedBytes hold
   static constexpr uint32_t kBytes = kStages * 2 * kTile * sizeof(T);
+  /// The elements before it are those that start() fills.
+  static constexpr uint32_t kFreeFrom = (kStages - 1) * 2 * kTile;
   /// What is being copied while a tile is computed with.
   static constexpr uint32_t kBytesInFlight = (kStages - 1) * 2 * kTileKeys * kDim * sizeof(T);
   static_assert(kBytes <= kUnaskedSharedBytes);
@@ -28,18 +30,28 @@ class KvStream {
   /// block numbers from position 0 on; those without such a key are not read.
   __device__ __forceinline__ KvStream(const T* head, const KvBlocks& blocks, const uint32_t* table,
                                       uint32_t begin, uint32_t end)
-      : head_(head), blocks_(blocks), table_(table), begin_(begin), end_(end) {
-    tile_ = begin / kTileKeys * kTileKeys;
-    read_table();
+      : head_(head),
+        blocks_(blocks),
+        table_(table),
+        begin_(begin),
+        end_(end),
+        tile_(begin / kTileKeys * kTileKeys) {
+    const uint32_t first = tile_ + first_key_of_half();
+    if (first < end && first + kHalf > begin) block_ = table[first >> block_bits()];
+    from_ = (first_key_of_half() & (blocks.block_size - 1)) * kDim;
+    if constexpr (kEven) from_ += row_of(0) * kDim + column_of(0);
   }
+
+  /// The first key of the tile that next() gives.
+  __device__ __forceinline__ uint32_t tile() const { return tile_; }
 
   /// Sends the first tiles to `memory`, of kBytes, which all threads have done with.
   __device__ __forceinline__ void start(T* memory) {
     memory_ = memory;
-    QUIRE_UNROLL
-    for (uint32_t i = 0; i < kStages - 1; ++i) {
-      send(i);
-    }
+    to_ = first_key_of_half() * kMemoryRow<T, kDim>;
+    if constexpr (kEven) to_ += row_of(0) * kMemoryRow<T, kDim> + column_of(0);
+    send<true>(tile_, memory);
+    if constexpr (kStages > 2) send<false>(tile_ + kTileKeys, memory + 2 * kTile);
   }
 
   /// K of the next tile; its V lies kTile elements behind. All threads reach it together, and have done with
@@ -47,52 +59,79 @@ class KvStream {
   __device__ __forceinline__ const T* next() {
     wait_for_copies(kStages - 2);
     sync_block();
-    send(stage_ == 0 ? kStages - 1 : stage_ - 1);
-    const T* keys = memory_ + stage_ * (2 * kTile);
-    stage_ = stage_ == kStages - 1 ? 0 : stage_ + 1;
+    send<false>(tile_ + (kStages - 1) * kTileKeys, memory_ + (stage_ == 0 ? kFreeFrom : stage_ - 2 * kTile));
+    const T* keys = memory_ + stage_;
+    stage_ = stage_ == kFreeFrom ? 0 : stage_ + 2 * kTile;
+    tile_ += kTileKeys;
     return keys;
   }
 
  private:
+  // One half of the threads copies one half of a tile, which lies in one block, in pieces.
+  static constexpr uint32_t kHalf = kTileKeys / 2;
+  static constexpr uint32_t kHalfThreads = kBlockThreads / 2;
   static constexpr uint32_t kRowPieces = kDim / kPiece<T>;
-  static constexpr uint32_t kPieces = kTileKeys * kRowPieces;
-  static constexpr uint32_t kHalf = kTileKeys / 2;  // lies in one block
+  static constexpr uint32_t kPieces = kHalf * kRowPieces;
+  static constexpr uint32_t kTurns = (kPieces + kHalfThreads - 1) / kHalfThreads;
+  /// Whether the pieces of a thread lie below each other, so many rows apart.
+  static constexpr bool kEven = kPieces % kHalfThreads == 0 && kHalfThreads % kRowPieces == 0;
+  static constexpr uint32_t kRowsOfTurn = kHalfThreads / kRowPieces;
 
-  __device__ __forceinline__ uint32_t block_at(uint32_t first) const {
-    return first < end_ && first + kHalf > begin_ ? table_[first >> (blocks_.block_size == 32 ? 5 : 4)] : 0;
+  __device__ __forceinline__ static uint32_t first_key_of_half() { return thread_x() / kHalfThreads * kHalf; }
+  __device__ __forceinline__ static uint32_t piece_of(uint32_t turn) {
+    return turn * kHalfThreads + thread_x() % kHalfThreads;
   }
-  __device__ __forceinline__ void read_table() {
-    first_block_ = block_at(tile_);
-    second_block_ = block_at(tile_ + kHalf);
+  /// In the half.
+  __device__ __forceinline__ static uint32_t row_of(uint32_t turn) { return piece_of(turn) / kRowPieces; }
+  __device__ __forceinline__ static uint32_t column_of(uint32_t turn) {
+    return piece_of(turn) % kRowPieces * kPiece<T>;
+  }
+  /// How far the piece lies behind from_ or to_, where rows are `stride` apart.
+  __device__ __forceinline__ static uint32_t offset_of(uint32_t turn, uint32_t stride) {
+    return kEven ? turn * kRowsOfTurn * stride : row_of(turn) * stride + column_of(turn);
   }
 
-  /// Sends tile_, if there is one, and goes on to the tile behind it.
-  __device__ __forceinline__ void send(uint32_t stage) {
-    if (tile_ < end_) {
-      T* stage_memory = memory_ + stage * (2 * kTile);
-      QUIRE_UNROLL
-      for (uint32_t i = 0; i < (kPieces + kBlockThreads - 1) / kBlockThreads; ++i) {
-        const uint32_t piece = i * kBlockThreads + thread_x();
-        if (piece >= kPieces) break;
-        const uint32_t in_tile = piece / kRowPieces;
-        const uint32_t d = piece % kRowPieces * kPiece<T>;
-        T* to = stage_memory + in_tile * kMemoryRow<T, kDim> + d;
-        const uint32_t key = tile_ + in_tile;
-        if (key < begin_ || key >= end_) {
-          ptx::store_shared_128(to, {});
-          ptx::store_shared_128(to + kTile, {});
-          continue;
-        }
-        const uint32_t block = in_tile < kHalf ? first_block_ : second_block_;
-        const T* from =
-            head_ + block * blocks_.block_elements() + (key & (blocks_.block_size - 1)) * kDim + d;
-        copy_async(to, from, 16);
-        copy_async(to + kTile, from + blocks_.v_after_k(), 16);
+  __device__ __forceinline__ uint32_t block_bits() const { return blocks_.block_size == 32 ? 5 : 4; }
+
+  /// Sends the tile from `tile` on, if there is one, and reads what that behind it needs. Only in the first
+  /// are keys before begin_.
+  template <bool kFirst>
+  __device__ __forceinline__ void send(uint32_t tile, T* stage) {
+    if (tile < end_) {
+      if (!kFirst && tile + kTileKeys <= end_) {
+        send_half<true>(tile, stage, 0);
+      } else {
+        send_half<false>(tile, stage, kFirst ? begin_ : 0);
       }
-      tile_ += kTileKeys;
-      read_table();
+      const uint32_t first = tile + kTileKeys + first_key_of_half();
+      if (first < end_) block_ = table_[first >> block_bits()];
     }
     commit_copies();
+  }
+
+  /// `kWhole`: all keys of the tile are in [begin, end_).
+  template <bool kWhole>
+  __device__ __forceinline__ void send_half(uint32_t tile, T* stage, uint32_t begin) const {
+    const T* keys =
+        behind(head_, from_ * uint32_t{sizeof(T)} +
+                          uint64_t{block_} * static_cast<uint32_t>(blocks_.block_elements() * sizeof(T)));
+    const T* values = behind(keys, static_cast<uint32_t>(blocks_.v_after_k() * sizeof(T)));
+    QUIRE_UNROLL
+    for (uint32_t turn = 0; turn < kTurns; ++turn) {
+      if (!kEven && piece_of(turn) >= kPieces) break;
+      T* to = stage + to_ + offset_of(turn, kMemoryRow<T, kDim>);
+      const uint32_t key = tile + first_key_of_half() + row_of(turn);
+      if (!kWhole && (key < begin || key >= end_)) {
+        ptx::store_shared_128(to, {});
+        ptx::store_shared_128(to + kTile, {});
+        continue;
+      }
+      copy_async(to, keys + offset_of(turn, kDim), 16);
+      copy_async(to + kTile, values + offset_of(turn, kDim), 16);
+    }
+  }
+  __device__ __forceinline__ static const T* behind(const T* from, uint64_t bytes) {
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(from) + bytes);
   }
 
   const T* head_;
@@ -100,11 +139,12 @@ class KvStream {
   const uint32_t* table_;
   uint32_t begin_;
   uint32_t end_;
+  uint32_t tile_;       // the next to compute with
+  uint32_t block_ = 0;  // of the thread's half of the next to be sent
+  uint32_t from_;       // where the half lies in block 0, or the thread's first piece of it
+  uint32_t to_ = 0;     // the same, in the first stage
   T* memory_ = nullptr;
-  uint32_t stage_ = 0;  // of the next tile to compute with
-  uint32_t tile_;       // the next to be sent, and the blocks of its halves
-  uint32_t first_block_;
-  uint32_t second_block_;
+  uint32_t stage_ = 0;  // where tile_ lies in memory_
 };
 
 }  // namespace quire::backend::cuda

@@ -54,8 +54,7 @@ constexpr uint32_t least_blocks() {
     return fitting_blocks(Shape::kSharedBytes) < 3 ? fitting_blocks(Shape::kSharedBytes) : 3;
   if (Shape::kRows == kLargeRows) return 1;
   if (kShared) return kDim <= 80 ? 4 : 3;
-  if (kDim <= 64) return 4;
-  return kDim <= 80 ? 3 : 2;
+  return kDim <= 64 ? 4 : 2;
 }
 
 /// What a block works on.
@@ -66,7 +65,7 @@ struct Work {
   uint32_t rows;
   uint32_t keys_from;  // those that the block goes through
   uint32_t keys_to;
-  uint32_t whole_from;  // the keys that all rows of the warp see
+  uint32_t whole_from;  // the keys that all rows see
   uint32_t whole_to;
 
   __device__ __forceinline__ explicit Work(const PagedAttentionArgs& args) : tile(args.tiles[block_z()]) {
@@ -79,10 +78,8 @@ struct Work {
       keys_from = keys_from > span * kSpanKeys ? keys_from : span * kSpanKeys;
       keys_to = keys_to < (span + 1) * kSpanKeys ? keys_to : (span + 1) * kSpanKeys;
     }
-    const uint32_t last_of_warp = first_row_of_warp() + Shape::kRowsOfWarp - 1;
-    const uint32_t last = last_of_warp < rows ? last_of_warp : rows - 1;
-    whole_from = first_key(tile.first_position + last / group + 1, args.window);
-    whole_to = tile.first_position + first_row_of_warp() / group + 1;
+    whole_from = first_key(tile.first_position + tile.num_tokens, args.window);
+    whole_to = tile.first_position + 1;
   }
 
   /// Computed where it is needed, in few tiles: registers have no room for it.
@@ -205,19 +202,28 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
   T* memory = shared_memory<T>();
   Stream kv(static_cast<const T*>(args.cache) + args.blocks.k_of_head(block_y()), args.blocks,
             args.block_tables + size_t{work.tile.sequence} * args.table_stride, work.keys_from, work.keys_to);
-  load_queries<T, kDim>(args, work, memory);
+  // Queries lie where the first tiles do not come, if there is room, while these are on their way. (With two
+  // stacks it would take registers that there are not.)
+  constexpr bool kHasRoom = kStacks == 1 && (Stream::kFreeFrom + Shape::kRows * kMemoryRow<T, kDim>)*sizeof(
+                                                T) <= Shape::kSharedBytes;
+  T* rows = memory + (kHasRoom ? Stream::kFreeFrom : 0);
+  if constexpr (kHasRoom) kv.start(memory);
+  load_queries<T, kDim>(args, work, rows);
   sync_block();
   Queries<kDim, kStacks> queries;
-  queries.load(memory + work.first_row_of_warp() * kMemoryRow<T, kDim>);
-  sync_block();
-  kv.start(memory);
+  queries.load(rows + work.first_row_of_warp() * kMemoryRow<T, kDim>);
+  if constexpr (!kHasRoom) {
+    sync_block();
+    kv.start(memory);
+  }
 
   const bool has_rows = work.first_row_of_warp() < work.rows;
   RowState<kDim> span[kStacks];
   QUIRE_UNROLL
   for (uint32_t s = 0; s < kStacks; ++s) span[s].clear();
   SpansOf<kDim, kStacks, Shape::kThreads> spans(memory + Stream::kBytes / sizeof(T));
-  for (uint32_t tile = work.keys_from / kTileKeys * kTileKeys; tile < work.keys_to; tile += kTileKeys) {
+  while (kv.tile() < work.keys_to) {
+    const uint32_t tile = kv.tile();
     const T* keys = kv.next();
     if (!has_rows) continue;
     const bool is_whole = tile >= work.whole_from && tile + kTileKeys <= work.whole_to;
