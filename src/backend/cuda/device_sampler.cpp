@@ -8,8 +8,7 @@ DeviceSampler::DeviceSampler(const SamplerLimits& limits, Stream stream)
       stream_(stream),
       tokens_(sizes_.tokens, "sampled tokens"),
       workspace_(sizes_.workspace, "sampling"),
-      lists_(sizes_.lists, "the lists of sampling"),
-      results_(kMostOpenSteps * sizes_.results, "the results of sampling") {
+      lists_(sizes_.lists, "the lists of sampling") {
   for (Lane& lane : lanes_) {
     lane.lists = PinnedBuffer(sizes_.lists, "the lists of sampling");
     lane.results = PinnedBuffer(sizes_.results, "the results of sampling");
@@ -54,7 +53,7 @@ void DeviceSampler::launch(const DeviceLogits& logits) {
     synchronize(stream_);  // the device has read what is to be overwritten
     lane.lists_used = 0;
   }
-  std::byte* const results = results_.data() + lane_ * sizes_.results;
+  std::byte* const results = lane.results.data();
   SampleArgs args{};
   args.logits = logits.data;
   args.stride = logits.stride;
@@ -74,13 +73,6 @@ void DeviceSampler::launch(const DeviceLogits& logits) {
 
 void DeviceSampler::flush(const DeviceLogits& logits) {
   if (!pending_.rows.empty()) launch(logits);
-  Lane& lane = lanes_[lane_];
-  const std::byte* const results = results_.data() + lane_ * sizes_.results;
-  const auto copy = [&](size_t first, size_t bytes) {
-    if (bytes > 0) copy_to_host(lane.results.data() + first, results + first, bytes, stream_);
-  };
-  copy(0, lane.rows * sizeof(SampledRow));
-  copy(results_bytes(), lane.num_rated * sizeof(float));
 }
 
 const SampledRow& DeviceSampler::result(uint32_t lane, uint32_t row) const {

@@ -20,8 +20,9 @@ struct DeviceLogits {
   uint32_t stride = 0;
 };
 
-/// Samples rows of logits on the device and brings the results to the host, for up to kMostOpenSteps steps at
-/// once, which are numbered round by their `lane`. All work is on one stream. Not thread-safe.
+/// Samples rows of logits on the device, whose kernels write the results to the host's memory, for up to
+/// kMostOpenSteps steps at once, which are numbered round by their `lane`. All work is on one stream. Not
+/// thread-safe.
 class DeviceSampler {
  public:
   /// Throws Error if the device has too little memory: SamplerMemory::on_device.
@@ -37,7 +38,7 @@ class DeviceSampler {
   static constexpr uint32_t kNoRow = UINT32_MAX;
   uint32_t add(const SlotSampling& sampling, SlotId slot, uint32_t position, uint32_t logits_row,
                const DeviceLogits& logits, std::span<const uint32_t> mask = {});
-  /// Starts what has been added since the last call, and the copy of the results.
+  /// Starts what has been added since the last call.
   void flush(const DeviceLogits& logits);
 
   // Of a step whose results have arrived.
@@ -49,7 +50,7 @@ class DeviceSampler {
   struct Lane {
     PinnedBuffer lists;
     size_t lists_used = 0;        // bytes
-    PinnedBuffer results;         // [rows] SampledRow, then floats
+    PinnedBuffer results;         // [rows] SampledRow, then floats: written by the kernels
     std::vector<ListPart> rated;  // by row: its part of these floats
     uint32_t rows = 0;
     uint32_t flushed_rows = 0;
@@ -66,7 +67,6 @@ class DeviceSampler {
   DeviceBuffer tokens_;
   DeviceBuffer workspace_;
   DeviceBuffer lists_;
-  DeviceBuffer results_;  // as Lane::results, of each lane
   Lane lanes_[kMostOpenSteps];
   uint32_t lane_ = 0;
   SampleLists pending_;

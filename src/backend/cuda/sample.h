@@ -113,13 +113,13 @@ struct SampledRow {
 /// exact. Logprobs are as the CPU's too, but for the last bit: their logarithm is the device's. A row's
 /// result depends on that row alone.
 ///
-/// All pointers are to the device. `logits`, f32: a row r begins at element r * stride; stride is at least
-/// the vocabulary and a multiple of 4, and the rows begin at multiples of 16 bytes. A mask is ceil(vocabulary
-/// / 32) words, from the lowest bit of the first on; a bit of 0 forbids its token. SampleRow says which part
-/// of a list and which of the masks is a row's. Late tokens are those that earlier launches wrote to their
-/// places. The workspace has sample_workspace_bytes for each row, from a multiple of 16 bytes on; its
-/// contents mean nothing before and after, so rows may be divided among launches of one stream that use the
-/// same workspace.
+/// All pointers are to the device, or to pinned memory: `results` and `rated_logprobs` are only written.
+/// `logits`, f32: a row r begins at element r * stride; stride is at least the vocabulary and a multiple of
+/// 4, and the rows begin at multiples of 16 bytes. A mask is ceil(vocabulary / 32) words, from the lowest bit
+/// of the first on; a bit of 0 forbids its token. SampleRow says which part of a list and which of the masks
+/// is a row's. Late tokens are those that earlier launches wrote to their places. The workspace has
+/// sample_workspace_bytes for each row, from a multiple of 16 bytes on; its contents mean nothing before and
+/// after, so rows may be divided among launches of one stream that use the same workspace.
 ///
 /// One block a row, of one kernel for the rows of which takes_best() is true (sample_best.h) and of another
 /// for the others; a kernel that has none is not launched. A row takes longer the more tokens its filters

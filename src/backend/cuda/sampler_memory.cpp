@@ -4,7 +4,6 @@
 
 #include "backend/cuda/sample.h"
 #include "backend/cuda/sample_lists.h"
-#include "backend/executor.h"
 #include "sample/logits.h"
 
 namespace quire::backend::cuda {
@@ -24,7 +23,7 @@ SamplerLimits sampler_limits(uint32_t num_slots, uint32_t max_positions, uint32_
   return {.slots = num_slots, .rows = num_slots, .positions = max_positions, .vocabulary = vocab_size};
 }
 
-uint64_t SamplerMemory::on_device() const { return tokens + workspace + lists + kMostOpenSteps * results; }
+uint64_t SamplerMemory::on_device() const { return tokens + workspace + lists; }
 
 SamplerMemory lay_out_sampler(const SamplerLimits& limits) {
   const size_t of_row = sample_workspace_bytes(limits.vocabulary);

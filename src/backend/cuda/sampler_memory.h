@@ -25,7 +25,7 @@ struct SamplerMemory {
   size_t tokens = 0;
   size_t workspace = 0;
   size_t lists = 0;
-  size_t results = 0;  // of one step; there are kMostOpenSteps
+  size_t results = 0;  // of one step, in the host's memory
   uint32_t rows_at_once = 0;
 
   uint64_t on_device() const;
