@@ -21,7 +21,7 @@ struct Workspace {
 
 __device__ Workspace workspace_of(const SampleArgs& args, size_t row_bytes) {
   const uint32_t spans = (args.vocabulary + kSpan - 1) / kSpan;
-  auto* at = static_cast<unsigned char*>(args.workspace) + block_x() * row_bytes;
+  auto* at = static_cast<unsigned char*>(args.workspace) + args.rows[block_x()].workspace * row_bytes;
   Workspace out{};
   out.view.vocabulary = args.vocabulary;
   out.view.spans = spans;

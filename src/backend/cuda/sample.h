@@ -55,6 +55,7 @@ struct SampleRow {
   int32_t num_logprobs = -1;                   // at most kMostBestTokens
   uint32_t logits = 0;                         // its row of SampleArgs::logits
   uint32_t place = 0;                          // of its token in SampleArgs::tokens
+  uint32_t workspace = 0;                      // its part of SampleArgs::workspace, unless takes_best()
   uint32_t num_late = 0;                       // late tokens of the output, not in `counts`
   uint32_t late_places[kMostLateTokens] = {};  // in SampleArgs::tokens, the newest first
   ListPart biases;                             // no id twice
@@ -118,8 +119,9 @@ struct SampledRow {
 /// 4, and the rows begin at multiples of 16 bytes. A mask is ceil(vocabulary / 32) words, from the lowest bit
 /// of the first on; a bit of 0 forbids its token. SampleRow says which part of a list and which of the masks
 /// is a row's. Late tokens are those that earlier launches wrote to their places. The workspace has
-/// sample_workspace_bytes for each row, from a multiple of 16 bytes on; its contents mean nothing before and
-/// after, so rows may be divided among launches of one stream that use the same workspace.
+/// sample_workspace_bytes for each row of which takes_best() is false, from a multiple of 16 bytes on; its
+/// contents mean nothing before and after, so rows may be divided among launches of one stream that use the
+/// same workspace.
 ///
 /// One block a row, of one kernel for the rows of which takes_best() is true (sample_best.h) and of another
 /// for the others; a kernel that has none is not launched. A row takes longer the more tokens its filters

@@ -37,6 +37,7 @@ std::span<uint32_t> add_mask(size_t words, std::vector<uint32_t>& masks, uint32_
 
 void SampleLists::clear() {
   rows.clear();
+  num_drawn = 0;
   biases.clear();
   counts.clear();
   forbidden.clear();
@@ -52,6 +53,7 @@ void SampleLists::remove_last(uint32_t vocabulary) {
   rated.resize(row.rated.first);
   const uint32_t first_mask = std::min(row.allowed, row.mask);
   if (first_mask != kNoMask) masks.resize(size_t{first_mask} * ((vocabulary + 31) / 32));
+  if (!takes_best(row)) --num_drawn;
   rows.pop_back();
 }
 
@@ -69,7 +71,7 @@ void SampleLists::write(std::byte* to, const std::byte* device, SampleArgs& args
     return there;
   };
   args.num_rows = count_of(rows);
-  args.num_best = static_cast<uint32_t>(std::ranges::count_if(rows, takes_best));
+  args.num_best = args.num_rows - num_drawn;
   args.rows = put(rows);
   args.biases = put(biases);
   args.counts = put(counts);
@@ -129,6 +131,7 @@ void SlotSampling::add_row(SlotId slot, uint32_t position, std::span<const uint3
     }
   }
   if (params_.mask != kNoMask) std::ranges::copy(mask, add_mask(words, lists.masks, row.mask).begin());
+  if (!takes_best(row)) row.workspace = lists.num_drawn++;
   lists.rows.push_back(row);
 }
 

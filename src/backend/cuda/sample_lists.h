@@ -26,6 +26,7 @@ inline uint32_t token_place(SlotId slot, uint32_t position) {
 /// The rows of a launch of sample(), with the lists that they have parts of.
 struct SampleLists {
   std::vector<SampleRow> rows;
+  uint32_t num_drawn = 0;  // of them, those that have a part of the workspace
   std::vector<BiasedToken> biases;
   std::vector<CountedToken> counts;
   std::vector<ForbiddenToken> forbidden;

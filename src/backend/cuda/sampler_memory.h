@@ -12,7 +12,9 @@ struct SamplerLimits {
   uint32_t rows = 0;       // that a step samples
   uint32_t positions = 0;  // tokens of a sequence
   uint32_t vocabulary = 0;
-  size_t workspace_bytes = 128 << 20;  // about; rows beyond it are sampled after the others
+  /// About; rows that need a workspace and have none are sampled after the others. 64 of a vocabulary of 128k
+  /// fit.
+  size_t workspace_bytes = 192 << 20;
   /// Of the lists of one row, beside what the vocabulary and the longest sequence bound: bad words.
   size_t more_list_bytes = 256 << 10;
 };
