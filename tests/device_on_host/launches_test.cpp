@@ -10,10 +10,12 @@
 
 #include "backend/cpu/inspect.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/device_sampler.h"
 #include "formats/model_config.h"
 #include "tests/backend/variants.h"
 #include "tests/device_on_host/device.h"
 #include "tests/device_on_host/fake_cublaslt.h"
+#include "tests/device_on_host/support.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
@@ -65,6 +67,34 @@ double launches_of_a_step(const std::filesystem::path& path, const model::ModelC
   EXPECT_EQ(all[0].tokens.size(), kSteps) << all[0].error;
   EXPECT_TRUE(device.findings().empty()) << device.report();
   return static_cast<double>(device.launches() + products() - before) / kSteps;
+}
+
+/// However little memory there is for the rows of the other kernel, of which there is one.
+TEST(Launches, OfSamplingAreOneOfEachKernel) {
+  constexpr uint32_t kRows = 12;
+  constexpr uint32_t kVocabulary = 200;
+  Device device(1);
+  const cuda::OwnStream stream;
+  DeviceArray<float> logits(device, "logits", stored_floats(1, kRows * kVocabulary, DType::kF32));
+  const cuda::DeviceLogits on_device{logits.data(), kVocabulary};
+  cuda::DeviceSampler sampler(
+      {.slots = kRows, .rows = kRows, .positions = 8, .vocabulary = kVocabulary, .workspace_bytes = 1},
+      stream.get());
+  sampler.begin(0);
+  for (uint32_t row = 0; row < kRows; ++row) {
+    SamplingParams params;
+    params.temperature = row == 5 ? 1.0F : 0.0F;
+    cuda::SlotSampling sampling;
+    sampling.reset(params, std::vector<TokenId>{1}, 1);
+    EXPECT_EQ(sampler.add(sampling, row, 1, row, on_device), row);
+  }
+  sampler.flush(on_device);
+  cuda::synchronize(stream.get());
+  EXPECT_EQ(device.launches(), 2U);
+  for (uint32_t row = 0; row < kRows; ++row) {
+    EXPECT_EQ(sampler.result(0, row).status, cuda::SampleStatus::kToken) << row;
+  }
+  EXPECT_TRUE(device.findings().empty()) << device.report();
 }
 
 TEST(Launches, AreThoseOfAStep) {
