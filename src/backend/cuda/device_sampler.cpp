@@ -27,7 +27,9 @@ void DeviceSampler::begin(uint32_t lane) {
 
 uint32_t DeviceSampler::add(const SlotSampling& sampling, SlotId slot, uint32_t position, uint32_t logits_row,
                             const DeviceLogits& logits, std::span<const uint32_t> mask) {
-  const auto fit = [&] { return pending_.num_drawn <= sizes_.rows_at_once && pending_.bytes() <= sizes_.lists; };
+  const auto fit = [&] {
+    return pending_.num_drawn <= sizes_.rows_at_once && pending_.bytes() <= sizes_.lists;
+  };
   sampling.add_row(slot, position, mask, limits_.vocabulary, pending_);
   if (!fit()) {
     pending_.remove_last(limits_.vocabulary);
