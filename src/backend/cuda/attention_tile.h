@@ -66,14 +66,14 @@ __device__ __forceinline__ float quad_sum(float value) {
   return value + shuffle_xor(kWholeWarp, value, 2);
 }
 
-/// Of lane l the address of row l % 8 of matrix l / 8, where the matrices 1 and 3 lie 8 rows further down if
+/// Of lane l where row l % 8 of matrix l / 8 begins, where the matrices 1 and 3 lie 8 rows further down if
 /// kDownFirst and the matrices 2 and 3 otherwise; the others lie 8 columns to the right.
-template <bool kDownFirst, class T>
-__device__ __forceinline__ const T* matrix_row(const T* rows, uint32_t stride) {
+template <bool kDownFirst>
+__device__ __forceinline__ uint32_t matrix_row(uint32_t stride) {
   const uint32_t lane = thread_x() % kWarp;
   const uint32_t odd = lane / 8 % 2;
   const uint32_t high = lane / 16;
-  return rows + (lane % 8 + 8 * (kDownFirst ? odd : high)) * stride + 8 * (kDownFirst ? high : odd);
+  return (lane % 8 + 8 * (kDownFirst ? odd : high)) * stride + 8 * (kDownFirst ? high : odd);
 }
 
 /// A warp's queries, as matrices of a product's left side.
@@ -90,7 +90,7 @@ struct Queries {
       QUIRE_UNROLL
       for (uint32_t d = 0; d < kDim; d += kDepth) {
         at[s][d / kDepth] =
-            ptx::load_matrices<false>(matrix_row<true>(rows + s * kStackRows * kRow + d, kRow));
+            ptx::load_matrices<false>(rows + matrix_row<true>(kRow) + s * kStackRows * kRow + d);
       }
     }
   }
@@ -101,10 +101,10 @@ struct Scores {
   ptx::Accumulator at[kTileKeys / kColumns];
 };
 
-/// The scores of the warp's rows for the keys of a tile.
+/// The scores of the warp's rows for the keys of a tile. `lane_row`: matrix_row<false>() of its rows.
 template <class T, uint32_t kDim, uint32_t kStacks>
-__device__ __forceinline__ void score_tile(const T* keys, const Queries<kDim, kStacks>& queries,
-                                           Scores (&scores)[kStacks]) {
+__device__ __forceinline__ void score_tile(const T* keys, uint32_t lane_row,
+                                           const Queries<kDim, kStacks>& queries, Scores (&scores)[kStacks]) {
   constexpr uint32_t kRow = kMemoryRow<T, kDim>;
   QUIRE_UNROLL
   for (uint32_t s = 0; s < kStacks; ++s) scores[s] = {};
@@ -112,7 +112,7 @@ __device__ __forceinline__ void score_tile(const T* keys, const Queries<kDim, kS
   for (uint32_t d = 0; d < kDim; d += kDepth) {
     QUIRE_UNROLL
     for (uint32_t key = 0; key < kTileKeys; key += 2 * kColumns) {
-      const ptx::Matrices b = ptx::load_matrices<false>(matrix_row<false>(keys + key * kRow + d, kRow));
+      const ptx::Matrices b = ptx::load_matrices<false>(keys + lane_row + key * kRow + d);
       QUIRE_UNROLL
       for (uint32_t s = 0; s < kStacks; ++s) {
         const ptx::Matrices& a = queries.at[s][d / kDepth];
@@ -197,9 +197,10 @@ __device__ __forceinline__ ptx::Matrices left_side(const Scores& weights, uint32
   return a;
 }
 
-/// Adds the tile's values by their weights.
+/// Adds the tile's values by their weights. `lane_row`: matrix_row<true>() of its rows.
 template <class T, uint32_t kDim, uint32_t kStacks>
-__device__ __forceinline__ void add_values(const T* values, const Scores (&weights)[kStacks],
+__device__ __forceinline__ void add_values(const T* values, uint32_t lane_row,
+                                           const Scores (&weights)[kStacks],
                                            RowState<kDim> (&states)[kStacks]) {
   constexpr uint32_t kRow = kMemoryRow<T, kDim>;
   QUIRE_UNROLL
@@ -209,7 +210,7 @@ __device__ __forceinline__ void add_values(const T* values, const Scores (&weigh
     for (uint32_t s = 0; s < kStacks; ++s) a[s] = left_side<T>(weights[s], key);
     QUIRE_UNROLL
     for (uint32_t d = 0; d < kDim; d += 2 * kColumns) {
-      const ptx::Matrices b = ptx::load_matrices<true>(matrix_row<true>(values + key * kRow + d, kRow));
+      const ptx::Matrices b = ptx::load_matrices<true>(values + lane_row + key * kRow + d);
       QUIRE_UNROLL
       for (uint32_t s = 0; s < kStacks; ++s) {
         ptx::multiply_add<T>(states[s].results[d / kColumns], a[s], b.words[0], b.words[1]);

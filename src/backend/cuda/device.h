@@ -194,6 +194,14 @@ __device__ __forceinline__ void wait_for_copies(uint32_t but) {
 #endif
 }
 
+/// `value`, which the compiler keeps in a register instead of computing it again where it is used.
+__device__ __forceinline__ uint32_t kept(uint32_t value) {
+#ifdef __CUDACC__
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
+}
+
 __device__ __forceinline__ uint32_t float_bits(float value) { return __builtin_bit_cast(uint32_t, value); }
 __device__ __forceinline__ float float_of_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 

@@ -222,19 +222,23 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
   QUIRE_UNROLL
   for (uint32_t s = 0; s < kStacks; ++s) span[s].clear();
   SpansOf<kDim, kStacks, Shape::kThreads> spans(memory + Stream::kBytes / sizeof(T));
+  // Where the lane's part of a tile begins; two stacks leave no registers to keep it in.
+  const auto keep = [](uint32_t at) { return kStacks == 1 ? kept(at) : at; };
+  const uint32_t key_row = keep(matrix_row<false>(kMemoryRow<T, kDim>));
+  const uint32_t value_row = keep(matrix_row<true>(kMemoryRow<T, kDim>));
   while (kv.tile() < work.keys_to) {
     const uint32_t tile = kv.tile();
     const T* keys = kv.next();
     if (!has_rows) continue;
     const bool is_whole = tile >= work.whole_from && tile + kTileKeys <= work.whole_to;
     Scores scores[kStacks];
-    score_tile(keys, queries, scores);
+    score_tile(keys, key_row, queries, scores);
     QUIRE_UNROLL
     for (uint32_t s = 0; s < kStacks; ++s) {
       if (!is_whole) mask_tile(scores[s], tile, work.seen_of_lane(args, s));
       weigh_tile(scores[s], args.scale * kLog2E, span[s]);
     }
-    add_values(keys + Stream::kTile, scores, span);
+    add_values(keys + Stream::kTile, value_row, scores, span);
     if constexpr (!kShared) {
       const uint32_t then = tile + kTileKeys;
       if (then % kSpanKeys != 0 && then < work.keys_to) continue;
