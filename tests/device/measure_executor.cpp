@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/device_model.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/sampler_memory.h"
 #include "base/amounts.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -45,7 +46,7 @@ struct Served {
     const cuda::KvBlocks one{DType::kBF16, kBlock, config.num_kv_heads, config.head_dim};
     return pool().num_blocks * one.block_bytes() * config.num_layers +
            cuda::CudaOps::bytes_for(config, DType::kBF16, kBlock, limits()) +
-           cuda::CudaExecutor::bytes_for(seqs, most_tokens(), config.vocab_size);
+           cuda::sampling_bytes(seqs, most_tokens(), config.vocab_size);
   }
 };
 
