@@ -49,7 +49,12 @@ SHAPE = "llama-3.2-1b"
 SHORT = ["--max-model-len", "1024"]
 DEMO_LIMIT = 15
 MAKING = ("a model of that shape", 30)
-LOADS = [(1, 4, 25), (64, 128, 25), (256, 512, 30)]  # sequences at once, requests, seconds
+LOADS = [  # sequences at once, options, requests, seconds
+    (1, [], 4, 20),
+    (64, [], 128, 20),
+    (64, ["--fast-gemm"], 128, 15),  # what equal bits in every batch cost
+    (256, [], 512, 25),
+]
 SERVING = [(1, "1 client over HTTP"), (64, gpu_aims.HTTP)]
 SERVING_LIMIT = 45
 PROMPT, OUTPUT = 256, 128  # tokens of a client's request
@@ -251,11 +256,11 @@ def serve(model, env):
 
 def load_engine(model, folder, env):
     """Stages of the engine in its own process, as they are done."""
-    for sequences, requests, limit in LOADS:
-        log = pathlib.Path(folder) / f"steps-{sequences}.log"
-        load = [QUIRE, "bench", "throughput", model, *ON_DEVICE, *SHORT, "--max-num-seqs", sequences, "--requests", requests,
+    for sequences, options, requests, limit in LOADS:
+        log = pathlib.Path(folder) / f"steps-{sequences}{''.join(options)}.log"
+        load = [QUIRE, "bench", "throughput", model, *ON_DEVICE, *SHORT, *options, "--max-num-seqs", sequences, "--requests", requests,
                 "--prompt-len", 384, "--output-len", 128, "--step-log", log]
-        stage = Stage(gpu_aims.engine(sequences), load, limit, env)
+        stage = Stage(", ".join([gpu_aims.engine(sequences), *options]), load, limit, env)
         if not stage.failed() and log.exists():
             stage.output = f"{stage.output.rstrip()}\n{gpu_aims.full_steps(log.read_text(), sequences)}\n"
         yield stage
@@ -308,7 +313,7 @@ def main():
     begin = time.monotonic()
     library = find_library(sys.argv[1] if len(sys.argv) == 2 else None)
     env = environment(library)
-    facts = Stage("the device", [BENCH, "--facts"], 60, env)
+    facts = Stage("the device", [BENCH, "--facts"], 5, env)
     if facts.status != 0:
         print(f"run: {(facts.output.strip().splitlines() or [facts.verdict])[0]}", file=sys.stderr)
         return 2

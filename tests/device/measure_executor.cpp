@@ -62,6 +62,7 @@ class Decodes {
         model_({.model = {}, .limits = served.limits()}, config, weights, gemm_, served.pool(),
                stream_.get()),
         executor_(model_, limits_of(config), pool_) {
+    cuda::CudaOps::prepare(gemm_, weights, served.limits());
     model_.clear_cache();
   }
 

@@ -66,7 +66,8 @@ struct Shape {
 /// For some hundreds of rows, with two matrices that hold anything.
 void prepare(Device& device, Gemm& gemm, const Shape& shape) {
   DeviceArray<uint32_t> weights(device, "weights", std::vector<uint32_t>(size_t{2} * kN * kK, 0));
-  DeviceArray<uint32_t> bias(device, "bias", std::vector<uint32_t>(kN, 0));
+  // Of 1.0 in bf16, beside which the rounding of sums does not show.
+  DeviceArray<uint32_t> bias(device, "bias", std::vector<uint32_t>(kN, 0x3f803f80));
   const void* const matrices[] = {weights.data(), weights.data() + kN * kK};
   gemm.prepare({shape.dtype, shape.out, kN, kK, shape.bias}, matrices, shape.bias ? bias.data() : nullptr,
                300);
@@ -106,15 +107,27 @@ TEST(Gemm, SaysForHowManyRowsNoAlgorithmHasTheSameBits) {
   Device device(1);
   Gemm gemm(cublaslt(), nullptr);
   const Offering few(Offers::kOneSumForFewRows);
-  try {
-    prepare(device, gemm, {DType::kBF16, DType::kBF16, false});
-    FAIL() << "something multiplies more than 64 rows";
-  } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "CUDA: of cuBLASLt's algorithms for bf16 weights [20, 512] none gives 128 rows the bits that it "
-        "gives 64 (--fast-gemm does without)");
+  for (const bool bias : {false, true}) {
+    try {
+      prepare(device, gemm, {DType::kBF16, DType::kBF16, bias});
+      ADD_FAILURE() << "something multiplies more than 64 rows";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   "CUDA: of cuBLASLt's algorithms for bf16 weights [20, 512] none gives 128 rows the bits "
+                   "that it gives "
+                   "64 (--fast-gemm does without)");
+    }
   }
+}
+
+/// A GiB of the device is free.
+TEST(Gemm, IsNotPreparedWhereThatTakesTooMuchMemory) {
+  Device device(1);
+  Gemm gemm(cublaslt(), nullptr);
+  const Offering many(Offers::kMany);
+  const void* const nowhere[] = {nullptr};
+  EXPECT_FALSE(gemm.prepare({DType::kF32, DType::kF32, 1 << 20, 1024, false}, nowhere, nullptr, 64));
+  EXPECT_EQ(device.bytes_allocated(), backend::cuda::kGemmWorkspace);
 }
 
 /// What the fake offers first splits K into as many parts as the rows make.

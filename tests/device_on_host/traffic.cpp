@@ -33,9 +33,8 @@ constexpr TrafficLimit kLimits[] = {
     {"paged_attention", 1.0, 1.02},
     // Halves of heads of 80 begin within sectors, and a warp has parts of several heads.
     {"rope", 0.0, 1.15},
-    // A lane has a span of its own, of which it takes 16 bytes at a time: the other half of a sector is in
-    // the L1 cache. When tokens are sorted, which is most of what it does in shared memory, lanes have digits
-    // of their own.
+    // Lanes take 16 bytes at a time of spans that lie apart: the other half of a sector is in the L1 cache.
+    // When tokens are sorted, which is most of what it does in shared memory, lanes have digits of their own.
     {"sample", 0.35, 2.3},
     // At its end each thread takes the piece with its best logit again, which is half a sector somewhere.
     {"sample_best", 0.0, 1.2},

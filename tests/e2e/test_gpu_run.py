@@ -67,7 +67,7 @@ def pack(tmp_path):
         for name, script in tools.items():
             (tmp_path / name).write_text(script)
             (tmp_path / name).chmod(0o755)
-        done = subprocess.run([sys.executable, tmp_path / "run", *arguments], capture_output=True, text=True,
+        done = subprocess.run([sys.executable, tmp_path / "run", *arguments], capture_output=True, text=True, cwd=tmp_path,
                               env={"PATH": f"{tmp_path / 'tools'}:/usr/bin:/bin"})
         result = tmp_path / "result.md"
         return done, result.read_text() if result.exists() else None
@@ -176,10 +176,12 @@ def test_the_engine_is_loaded_and_served(pack, tmp_path):
     done, result = pack()
     assert done.returncode == 0, done.stdout + done.stderr
     asked = (tmp_path / "quire_asked").read_text().splitlines()
-    assert [line.split()[0] for line in asked] == ["bench", "make-model", "bench", "bench", "bench", "serve", "bench", "bench"]
+    assert [line.split()[0] for line in asked] == ["bench", "make-model", "bench", "bench", "bench", "bench", "serve", "bench", "bench"]
     assert all("--device cuda" in line for line in asked if "throughput" in line or line.startswith("serve"))
     assert "--max-model-len" not in asked[0], "the demo model has 512 positions"
+    assert ["--fast-gemm" in line for line in asked[2:6]] == [False, False, True, False]
     assert "### engine: 64 sequences of 384 + 128 tokens\n\n```\n64 requests" in result
+    assert "### engine: 64 sequences of 384 + 128 tokens, --fast-gemm\n" in result
     assert "| 1 client over HTTP | passed |" in result and "| 64 clients over HTTP | passed |" in result
     assert "while all decode: 2.000 ms a step (median of 3), 32000.0 tokens/s" in result
     assert "eagerly ['256', '128'] 20.0 output tokens/s" in result

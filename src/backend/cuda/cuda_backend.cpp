@@ -14,7 +14,7 @@ namespace quire::backend::cuda {
 namespace {
 
 /// Increased by every change of a kernel or of the layout of blocks that may change a bit of K/V.
-constexpr int kDeviceKernelVersion = 1;
+constexpr int kDeviceKernelVersion = 2;
 constexpr uint32_t kSmallestBlock = 16;  // tokens; the block tables of smaller blocks are longer
 
 /// Before anything is allocated.
@@ -32,15 +32,16 @@ CudaBackend::CudaBackend(const CudaOptions& options, model::ModelConfig config, 
       shape_(std::move(shape)),
       pool_(options.threads),
       weights_(load_weights(options.model, config_, options.dtype, pool_, stream_.get())),
-      gemm_(lt, stream_.get(), options.fast_gemm ? GemmChoice::kFastest : GemmChoice::kSameForAllRows) {
-  CudaOps::prepare(gemm_, weights_, options.limits);
-}
+      gemm_(lt, stream_.get(), options.fast_gemm ? GemmChoice::kFastest : GemmChoice::kSameForAllRows),
+      tried_products_(CudaOps::prepare(gemm_, weights_, options.limits)),
+      library_version_(lt.GetVersion()) {}
 
 CudaBackend::~CudaBackend() = default;
 
 std::string CudaBackend::describe() const {
-  return fmt::format("{} parameters, {} weights and K/V on {}", with_commas(shape_.num_parameters),
-                     dtype_name(options_.dtype), device_facts().name);
+  return fmt::format("{} parameters, {} weights and K/V on {}{}", with_commas(shape_.num_parameters),
+                     dtype_name(options_.dtype), device_facts().name,
+                     tried_products_ ? "" : ", too full to try which matrix products are the fastest");
 }
 
 std::optional<DeviceMemory> CudaBackend::memory() const {
@@ -86,11 +87,9 @@ std::unique_ptr<Executor> CudaBackend::make_executor() {
 }
 
 json::object CudaBackend::kv_facts() const {
-  return {{"dtype", dtype_name(options_.dtype)},
-          {"device", "cuda"},
-          {"capability", device_facts().capability},
-          {"fast_gemm", options_.fast_gemm},
-          {"kernel_version", kDeviceKernelVersion}};
+  return {{"dtype", dtype_name(options_.dtype)}, {"device", "cuda"},
+          {"card", device_facts().name},         {"cublaslt", library_version_},
+          {"fast_gemm", options_.fast_gemm},     {"kernel_version", kDeviceKernelVersion}};
 }
 
 void CudaBackend::read_block(BlockId block, std::span<std::byte> bytes) { model_->read(block, bytes.data()); }

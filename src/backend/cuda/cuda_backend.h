@@ -48,6 +48,8 @@ class CudaBackend final : public Backend {
   OwnStream stream_;
   ModelWeights weights_;
   Gemm gemm_;
+  bool tried_products_;
+  size_t library_version_;
   PoolSize size_;
   std::unique_ptr<DeviceModel> model_;  // null until allocate()
 };

@@ -23,9 +23,8 @@ using decoder::Rows;
 
 /// Blocks of threads with small tiles of attention below which spans are shared among more of them: about as
 /// many as a large device holds at once. Measured on an H200 (32 heads of 64 for 8 K/V heads, 4,096 keys): of
-/// 64 blocks, sharing makes attention three times as fast (31 µs, not 94), as they leave most multiprocessors
-/// idle; of 512, what is left at the end costs less than to write partial results and merge them (138 µs,
-/// with shared spans 161).
+/// 64 blocks, which leave most multiprocessors idle, sharing makes attention three times as fast (28 µs, not
+/// 85); of 512, to write partial results and merge them costs a little more than it gains (143 µs, not 139).
 constexpr uint32_t kBlocksToShare = 512;
 static_assert(sizeof(QueryTile) == kNumbersOfTile * sizeof(uint32_t));
 
@@ -60,7 +59,7 @@ size_t CudaOps::bytes_for(const model::ModelConfig& config, DType dtype, uint32_
   return lay_out_activations(config, dtype, block_size, limits).bytes;
 }
 
-void CudaOps::prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits& limits) {
+bool CudaOps::prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits& limits) {
   struct Matrices {
     std::vector<const void*> data;
     const void* bias;
@@ -75,11 +74,12 @@ void CudaOps::prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits&
   for (const LayerWeights& layer : weights.layers) {
     for (const Matrix& matrix : {layer.qkv, layer.o, layer.gate_up, layer.down}) add(matrix, weights.dtype);
   }
-  for (const auto& [shape, all] : shapes) gemm.prepare(shape, all.data, all.bias, limits.rows);
   const Matrix& head = weights.head;
   const void* const data[] = {head.data};
-  gemm.prepare({weights.dtype, DType::kF32, head.n, head.k, head.bias != nullptr}, data, head.bias,
-               limits.logit_rows);
+  bool tried = gemm.prepare({weights.dtype, DType::kF32, head.n, head.k, head.bias != nullptr}, data,
+                            head.bias, limits.logit_rows);
+  for (const auto& [shape, all] : shapes) tried &= gemm.prepare(shape, all.data, all.bias, limits.rows);
+  return tried;
 }
 
 CudaOps::Arena::Arena(const Activations& all, std::byte* base)

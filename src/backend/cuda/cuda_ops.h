@@ -39,8 +39,9 @@ class CudaOps final : public decoder::Ops {
   static size_t bytes_for(const model::ModelConfig& config, DType dtype, uint32_t block_size,
                           const StepLimits& limits);
 
-  /// Chooses how the products of steps are computed (Gemm::prepare); for each shape of matrices once.
-  static void prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits& limits);
+  /// Chooses how the products of steps are computed (Gemm::prepare); for each shape of matrices once. False
+  /// if the device has too little memory to try that for all of them.
+  static bool prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits& limits);
 
   /// Some tokens of the next batch are those at these places of `tokens`, when it comes to them; what the
   /// batch has in their rows is not read. Both must last until then.

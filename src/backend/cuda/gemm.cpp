@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,9 +14,9 @@ namespace {
 
 constexpr uint32_t kAnyRows = std::numeric_limits<uint32_t>::max();
 
-[[noreturn]] void refuse(const GemmShape& shape, uint32_t rows) {
-  throw Error(fmt::format("CUDA: cuBLASLt does not multiply {} rows by {} weights [{}, {}]", rows,
-                          dtype_name(shape.dtype), shape.n, shape.k));
+[[noreturn]] void refuse(const GemmShape& shape, uint32_t rows, const std::string& why) {
+  throw Error(fmt::format("CUDA: cuBLASLt does not multiply {} rows by {} weights [{}, {}]: {}", rows,
+                          dtype_name(shape.dtype), shape.n, shape.k, why));
 }
 
 }  // namespace
@@ -28,17 +29,19 @@ Gemm::Plan& Gemm::plan_of(const Key& key, const void* bias) {
     plan.choices.push_back({kAnyRows, first_for_all_rows(plan.product)});
   } else {
     const std::vector<lt::Algorithm> offered = plan.product.offered(key.rows, true);
-    if (offered.empty()) refuse(key.shape, key.rows);
+    if (offered.empty()) refuse(key.shape, key.rows, "it has no algorithm");
     plan.choices.push_back({kAnyRows, offered.front()});
   }
   return plans_.emplace(key, std::move(plan)).first->second;
 }
 
-void Gemm::prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
+bool Gemm::prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
                    uint32_t most_rows) {
-  if (choice_ == GemmChoice::kFastest) return;
+  if (choice_ == GemmChoice::kFastest) return true;
   Plan& plan = plan_of({shape, 0}, bias);
+  if (device_facts().free_bytes < bytes_of_choice(shape, padded_rows(most_rows))) return false;
   plan.choices = choose_for_all_rows(lt_, plan.product, weights, bias, padded_rows(most_rows));
+  return true;
 }
 
 void Gemm::multiply(const GemmArgs& args) {
@@ -50,7 +53,7 @@ void Gemm::multiply(const GemmArgs& args) {
   const auto found = std::ranges::find_if(plan.choices, serves);
   const RowsChoice& choice = found == plan.choices.end() ? plan.choices.back() : *found;
   if (!plan.product.add(choice.algorithm, {args.x, args.weights, args.bias, args.y, rows})) {
-    refuse(shape, rows);
+    refuse(shape, rows, plan.product.why_not());
   }
 }
 

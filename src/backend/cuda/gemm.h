@@ -36,9 +36,9 @@ struct GemmArgs {
 enum class GemmChoice : uint8_t {
   /// So that a row of y depends on that row of x alone, not on how many there are: choose_for_all_rows().
   kSameForAllRows,
-  /// The first that cuBLASLt offers for this number of rows when they are first multiplied, which may split
-  /// K:
-  /// the bits of a row may depend on how many there are. Up to kGemmRows rows are not padded.
+  /// For each number of rows the first that cuBLASLt offers, which may split K: the bits of a row may depend
+  /// on
+  /// how many there are. Up to kGemmRows rows are not padded.
   kFastest,
 };
 
@@ -50,8 +50,9 @@ class Gemm {
       : lt_(api, stream, kGemmWorkspace), choice_(choice) {}
 
   /// Chooses what multiplies up to so many rows of a shape, as choose_for_all_rows() does; of kFastest
-  /// nothing. What is multiplied unprepared takes first_for_all_rows().
-  void prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
+  /// nothing. False if the device has too little memory to try. What was not prepared takes
+  /// first_for_all_rows().
+  bool prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
                uint32_t most_rows);
 
   /// Throws Error if cuBLASLt refuses; names the shape.

@@ -14,8 +14,10 @@ namespace {
 
 constexpr uint32_t kWeightRows = 1024;  // that differ
 constexpr int kTimed = 6;               // products
-/// What takes so much longer than the fastest once is not measured further.
-constexpr double kHopeless = 1.5;
+/// What takes so many times as long as the fastest once is not measured further, and what takes so many times
+/// as long for some number of rows is not tried for more.
+constexpr double kNotTheFastest = 1.5;
+constexpr double kHopeless = 4.0;
 
 bool same(const lt::Algorithm& a, const lt::Algorithm& b) {
   return std::memcmp(&a, &b, sizeof(lt::Algorithm)) == 0;
@@ -35,6 +37,17 @@ std::vector<uint32_t> ranges_up_to(uint32_t most_rows) {
   for (uint32_t rows = kGemmRows; rows < most_rows; rows *= 2) out.push_back(rows);
   out.push_back(most_rows);
   return out;
+}
+
+/// Numbers of rows above `below`, up to `most`, for which an algorithm's bits are looked at.
+std::vector<uint32_t> rows_to_try(uint32_t below, uint32_t most) {
+  if (most <= kAllGroups * kGemmRows) {
+    std::vector<uint32_t> out;
+    for (uint32_t rows = below + kGemmRows; rows <= most; rows += kGemmRows) out.push_back(rows);
+    return out;
+  }
+  const uint32_t groups = (most - below) / kGemmRows;
+  return {below + kGemmRows, below + groups / 2 * kGemmRows + kGemmRows, most};
 }
 
 /// `rows` rows of numbers in (-1, 1). Each has every number twice, as far apart as about half its length:
@@ -72,6 +85,13 @@ DeviceBuffer repeated(const std::vector<std::byte>& bytes, size_t total, Stream 
   return out;
 }
 
+[[noreturn]] void refuse(const GemmShape& shape, uint32_t rows) {
+  throw Error(
+      fmt::format("CUDA: of cuBLASLt's algorithms for {} weights [{}, {}] none gives {} rows the bits "
+                  "that it gives {} (--fast-gemm does without)",
+                  dtype_name(shape.dtype), shape.n, shape.k, rows, kGemmRows));
+}
+
 class Trial {
  public:
   Trial(LtHandle& lt, LtProduct& product, std::span<const void* const> weights, const void* bias,
@@ -85,11 +105,15 @@ class Trial {
                            shape.n * bytes_of_row, stream_);
     y_ = DeviceBuffer(most_rows * row_bytes_, "the trial of matrix products");
     clear(y_.data(), y_.size(), stream_);  // what lies between rows is compared too
+    if (!shape.bias) return;
+    no_bias_ = DeviceBuffer(shape.n * dtype_bytes(shape.dtype), "the trial of matrix products");
+    clear(no_bias_.data(), no_bias_.size(), stream_);
   }
 
   /// The results of the first and of the last group of rows; nothing if the algorithm does not do.
   std::optional<std::vector<std::byte>> bits(const lt::Algorithm& algorithm, uint32_t rows) {
-    if (!add(algorithm, cancelling_.data(), rows)) return std::nullopt;
+    // Beside a bias the rounding would not show.
+    if (!add(algorithm, cancelling_.data(), no_bias_.data(), rows)) return std::nullopt;
     const size_t group = kGemmRows * row_bytes_;
     std::vector<std::byte> out(2 * group);
     copy_to_host(out.data(), y_.data(), group, stream_);
@@ -100,16 +124,16 @@ class Trial {
 
   struct Timed {
     lt::Algorithm algorithm;
-    Nanos time;
+    Nanos time;  // of one product
   };
   /// Those that do, the fastest first.
   std::vector<Timed> by_time(std::span<const lt::Algorithm> algorithms, uint32_t rows) {
     std::vector<Timed> out;
     Nanos best = 0;
     for (const lt::Algorithm& one : algorithms) {
-      if (!add(one, next_weights(), rows)) continue;  // what happens once only
+      if (!add(one, next_weights(), bias_, rows)) continue;  // what happens once only
       Nanos time = time_of(one, rows, 1);
-      if (best == 0 || static_cast<double>(time) < kHopeless * static_cast<double>(best)) {
+      if (best == 0 || static_cast<double>(time) < kNotTheFastest * static_cast<double>(best)) {
         time = time_of(one, rows, kTimed);
       }
       best = best == 0 ? time : std::min(best, time);
@@ -120,18 +144,17 @@ class Trial {
   }
 
  private:
-  bool add(const lt::Algorithm& algorithm, const void* weights, uint32_t rows) {
+  bool add(const lt::Algorithm& algorithm, const void* weights, const void* bias, uint32_t rows) {
     return product_.add(algorithm,
-                        {.x = x_.data(), .weights = weights, .bias = bias_, .y = y_.data(), .rows = rows});
+                        {.x = x_.data(), .weights = weights, .bias = bias, .y = y_.data(), .rows = rows});
   }
   const void* next_weights() {
     next_ = (next_ + 1) % weights_.size();
     return weights_[next_];
   }
-  /// Of one product, on average.
   Nanos time_of(const lt::Algorithm& algorithm, uint32_t rows, int products) {
     begin_.record(stream_);
-    for (int i = 0; i < products; ++i) add(algorithm, next_weights(), rows);
+    for (int i = 0; i < products; ++i) add(algorithm, next_weights(), bias_, rows);
     end_.record(stream_);
     end_.wait();
     return end_.since(begin_) / products;
@@ -144,6 +167,7 @@ class Trial {
   size_t row_bytes_ = 0;
   DeviceBuffer x_;
   DeviceBuffer cancelling_;  // weights
+  DeviceBuffer no_bias_;
   DeviceBuffer y_;
   Event begin_;
   Event end_;
@@ -172,19 +196,29 @@ std::vector<RowsChoice> choose_for_all_rows(LtHandle& lt, LtProduct& product,
   const std::optional<std::vector<std::byte>> expected = trial.bits(first, kGemmRows);
   std::vector<RowsChoice> out;
   for (const uint32_t rows : ranges) {
+    const std::vector<uint32_t> tried = rows_to_try(out.empty() ? 0 : out.back().most_rows, rows);
+    const auto has_bits = [&](const Trial::Timed& one) {
+      return std::ranges::all_of(
+          tried, [&](uint32_t some) { return expected && trial.bits(one.algorithm, some) == expected; });
+    };
     const std::vector<Trial::Timed> timed = trial.by_time(all, rows);
-    const auto chosen = std::ranges::find_if(
-        timed, [&](const Trial::Timed& one) { return trial.bits(one.algorithm, rows) == expected; });
-    if (!expected || chosen == timed.end()) {
-      const GemmShape& shape = product.shape();
-      throw Error(
-          fmt::format("CUDA: of cuBLASLt's algorithms for {} weights [{}, {}] none gives {} rows the "
-                      "bits that it gives {} (--fast-gemm does without)",
-                      dtype_name(shape.dtype), shape.n, shape.k, rows, kGemmRows));
-    }
+    const auto chosen = std::ranges::find_if(timed, has_bits);
+    if (chosen == timed.end()) refuse(product.shape(), rows);
     out.push_back({rows, chosen->algorithm});
+    all.clear();
+    for (const Trial::Timed& one : timed) {
+      if (static_cast<double>(one.time) < kHopeless * static_cast<double>(chosen->time)) {
+        all.push_back(one.algorithm);
+      }
+    }
   }
   return out;
+}
+
+size_t bytes_of_choice(const GemmShape& shape, uint32_t most_rows) {
+  const size_t element = dtype_bytes(shape.dtype);
+  const size_t row = result_stride(shape.n, shape.out_dtype) * dtype_bytes(shape.out_dtype);
+  return (size_t{most_rows} + shape.n) * shape.k * element + shape.n * element + most_rows * row;
 }
 
 }  // namespace quire::backend::cuda

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,6 +12,8 @@ namespace quire::backend::cuda {
 /// Rows are multiplied in groups of as many, so that an algorithm works on whole tiles.
 inline constexpr uint32_t kGemmRows = 64;
 inline uint32_t padded_rows(uint32_t rows) { return (rows + kGemmRows - 1) / kGemmRows * kGemmRows; }
+
+inline constexpr uint32_t kAllGroups = 16;
 
 /// What multiplies up to so many rows.
 struct RowsChoice {
@@ -29,13 +32,15 @@ lt::Algorithm first_for_all_rows(const LtProduct& product);
 ///
 /// cuBLASLt does not say in which order an algorithm sums. So it is tried: of weights and rows whose products
 /// cancel out, what is left is the sums' own rounding, of which another order makes other numbers. The rows
-/// are the same again in each group, and the first and the last of them are compared.
+/// are the same again in each group of kGemmRows, of which the first and the last are compared: for all
+/// numbers of groups in the range up to kAllGroups, beyond for three of them.
 ///
 /// `weights`: the matrices that will be multiplied, so that times are those of weights no cache holds.
-/// `bias`: one of theirs, or null. Takes memory of the device while it runs, and waits for the stream. Throws
-/// Error if there is too little, or if for some number of rows no algorithm has these bits.
+/// `bias`: one of theirs, or null. Takes bytes_of_choice() of the device's memory while it runs, and waits
+/// for the stream. Throws Error if for some number of rows no algorithm has these bits.
 std::vector<RowsChoice> choose_for_all_rows(LtHandle& lt, LtProduct& product,
                                             std::span<const void* const> weights, const void* bias,
                                             uint32_t most_rows);
+size_t bytes_of_choice(const GemmShape& shape, uint32_t most_rows);
 
 }  // namespace quire::backend::cuda

@@ -110,13 +110,14 @@ bool LtProduct::add(const lt::Algorithm& algorithm, const Operands& of) {
   const Rows& layouts = known->second;
   const float one = 1.0F;
   const float zero = 0.0F;
-  const lt::Status status =
-      api.Matmul(lt_.get(), operation_.get(), &one, of.weights, weights_.get(), of.x, layouts.x.get(), &zero,
-                 of.y, layouts.y.get(), of.y, layouts.y.get(), &algorithm, lt_.workspace().data(),
-                 lt_.workspace().size(), lt_.stream());
-  if (status == lt::kNotSupported) return false;
-  check(status, "cublasLtMatmul");
+  status_ = api.Matmul(lt_.get(), operation_.get(), &one, of.weights, weights_.get(), of.x, layouts.x.get(),
+                       &zero, of.y, layouts.y.get(), of.y, layouts.y.get(), &algorithm,
+                       lt_.workspace().data(), lt_.workspace().size(), lt_.stream());
+  if (status_ == lt::kNotSupported || status_ == lt::kInvalidValue) return false;
+  check(status_, "cublasLtMatmul");
   return true;
 }
+
+std::string LtProduct::why_not() const { return lt_.api().GetStatusString(status_); }
 
 }  // namespace quire::backend::cuda

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/cublaslt.h"
@@ -68,8 +69,9 @@ class LtProduct {
   /// says that it splits K. Perhaps nothing.
   std::vector<lt::Algorithm> offered(uint32_t rows, bool may_split) const;
   /// Adds the product to the stream. `algorithm`: one that was offered, for whichever number of rows. False
-  /// if it does not do for this one.
+  /// if it does not do for this one: why_not() says why.
   bool add(const lt::Algorithm& algorithm, const Operands& operands);
+  std::string why_not() const;
 
  private:
   using Layout = std::unique_ptr<lt::Layout, lt::Status (*)(lt::Layout*)>;
@@ -86,6 +88,7 @@ class LtProduct {
   std::unique_ptr<lt::Operation, lt::Status (*)(lt::Operation*)> operation_;
   Layout weights_;
   std::map<uint32_t, Rows> layouts_;  // by the number of rows
+  lt::Status status_ = lt::kSuccess;  // of the last add()
 };
 
 }  // namespace quire::backend::cuda

@@ -291,6 +291,7 @@ __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArg
 template <class T, uint32_t kDim, bool kShared, uint32_t kRows>
 LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
   using Shape = typename ThreadBlockFor<T, kDim, kRows>::Type;
+  static_assert(Shape::kSharedBytes <= kMostSharedBytes);
   const LaunchShape shape{{kShared ? args.shared_spans : 1, args.blocks.num_kv_heads, args.num_tiles},
                           Shape::kThreads,
                           Shape::kSharedBytes,
