@@ -13,7 +13,7 @@ REQUESTS = 3
 
 try:
     import torch
-    from transformers import AutoModelForCausalLM
+    import transformers
 except ImportError as error:
     print(f"PyTorch and transformers are not here: {error}")
     sys.exit(77)
@@ -21,7 +21,8 @@ if not torch.cuda.is_available():
     print(f"PyTorch {torch.__version__} sees no GPU")
     sys.exit(77)
 prompt, output = int(sys.argv[2]), int(sys.argv[3])
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], attn_implementation="sdpa").to("cuda", torch.bfloat16).eval()
+transformers.utils.logging.disable_progress_bar()
+model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], attn_implementation="sdpa").to("cuda", torch.bfloat16).eval()
 random = torch.Generator().manual_seed(1)
 
 

@@ -276,6 +276,7 @@ def run_engine(env):
         yield made
         if made.failed():
             return
+        made.output = ""  # a place that is gone by then
         yield from load_engine(model, folder, env)
         yield from serve(model, env)
         # Without our folders: PyTorch has libraries of its own.
@@ -299,7 +300,7 @@ def write_result(facts, library, tests, measured, seconds):
     passed = {stage.name: stage.output for stage in measured if stage.status == 0}
     lines += ["## Aims", "", *gpu_aims.table(passed), "", "## Times", ""]
     for stage in measured:
-        if stage.failed():
+        if stage.failed() or not stage.output.strip():
             continue
         is_engine = not stage.name.startswith("times: ")
         lines += [f"### {stage.name}", "", "```", stage.output.rstrip(), "```", ""] if is_engine else [stage.output]
