@@ -158,6 +158,8 @@ SweepPlan plan_for(startup::LocalEngine& local, double seconds, bool may_shorten
 Measured measure(Options& options) {
   set_log_level(LogLevel::kWarning);
   const bool may_shorten = choose_pools(options.engine);
+  // A step's own time does not show while another one is computed.
+  options.engine.cost.steps_in_flight = options.engine.cost.steps_in_flight.value_or(1);
   StepCollector steps;
   Measured out;
   out.model = startup::model_name(options.engine.model.model);

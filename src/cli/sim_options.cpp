@@ -44,9 +44,9 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
   add("--cost-swap-block-us", options.swap_block_us, "Swap of one K/V block, out or in", 0, "US");
   command
       .add_option("--steps-in-flight", options.steps_in_flight,
-                  "Steps in flight at once, as for a device that computes while the next step is planned")
+                  "Steps in flight at once, as for a device that computes while the next step is planned "
+                  "(default 1; with --device cuda 2)")
       .group(kSimGroup)
-      .show_default()
       .range(1, int{backend::kMostOpenSteps})
       .value_name("N");
   command

@@ -208,7 +208,7 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
     config.cost = options.cost.model();
     config.scheduler = scheduler_config(options, config.cost, nullptr);
   }
-  config.depth = static_cast<uint32_t>(options.cost.steps_in_flight);
+  config.depth = options.cost.steps_in_flight.value_or(1);
   config.jitter = options.cost.jitter;
   config.check_kv = options.cost.check_kv;
   config.latency = static_cast<Nanos>(options.latency_us) * 1000;

@@ -79,6 +79,7 @@ std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const 
                        .limits = cuda_limits(options, config),
                        .memory_utilization = options.gpu_memory_utilization.value_or(kMemoryUtilization),
                        .fast_gemm = options.fast_gemm,
+                       .steps_in_flight = options.cost.steps_in_flight.value_or(2),
                        .threads = num_threads(options.model)},
                       config, backend::cpu::model_shape(config, dtype));
 }

@@ -48,7 +48,7 @@ std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const m
                                     .check_kv = options.cost.check_kv};
   const auto make = [&](backend::ModelShape shape, const backend::sim::CostModel& cost, uint64_t kv_bytes) {
     return std::make_unique<backend::sim::SimBackend>(std::move(shape), cost, std::move(tokens),
-                                                      static_cast<uint32_t>(options.cost.steps_in_flight),
+                                                      options.cost.steps_in_flight.value_or(1),
                                                       options.sim_speed, kv_bytes);
   };
   if (options.cost.machine) {

@@ -25,8 +25,8 @@ struct CostOptions {
   uint64_t decode_us = 10'000;
   uint64_t decode_more_us = 100;
   uint64_t swap_block_us = 100;
-  uint64_t steps_in_flight = 1;  // Executor::depth
-  bool check_kv = false;         // SimTokens::check_kv
+  std::optional<uint32_t> steps_in_flight;  // Executor::depth; by default 1, and 2 of a GPU
+  bool check_kv = false;                    // SimTokens::check_kv
 
   /// Without `machine`, which simulated_machine() is for. Throws Error if it is invalid.
   backend::sim::CostModel model() const;

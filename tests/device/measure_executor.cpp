@@ -61,7 +61,7 @@ class Decodes {
         gemm_(cublaslt(), stream_.get()),
         model_({.model = {}, .limits = served.limits()}, config, weights, gemm_, served.pool(),
                stream_.get()),
-        executor_(model_, limits_of(config), pool_) {
+        executor_(model_, limits_of(config), pool_, depth) {
     cuda::CudaOps::prepare(gemm_, weights, served.limits());
     model_.clear_cache();
   }

@@ -144,6 +144,7 @@ TEST(DeviceBackend, KeepsTheBlocksThatItIsGiven) {
   Device device(1);
   const auto backend = backend_of(demo_model_dir(), DType::kBF16);
   backend->allocate({.num_blocks = 3, .block_size = 16, .num_slots = 1, .max_model_len = 48});
+  EXPECT_EQ(backend->make_executor()->depth(), 2U);
   const size_t bytes = backend->shape().kv_block_bytes(16);
   std::vector<std::byte> block(bytes);
   for (size_t i = 0; i < bytes; ++i) block[i] = static_cast<std::byte>(i * 31);

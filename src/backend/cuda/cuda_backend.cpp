@@ -81,7 +81,7 @@ std::unique_ptr<Executor> CudaBackend::make_executor() {
                                  .vocab_size = config_.vocab_size};
   model_->use();
   if (samples_there()) {
-    return std::make_unique<CudaExecutor>(*model_, limits, pool_);
+    return std::make_unique<CudaExecutor>(*model_, limits, pool_, options_.steps_in_flight);
   }
   return std::make_unique<sync::SyncExecutor>(*model_, limits, pool_);
 }

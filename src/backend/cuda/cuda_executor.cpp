@@ -8,8 +8,10 @@
 
 namespace quire::backend::cuda {
 
-CudaExecutor::CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool)
-    : model_(model),
+CudaExecutor::CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool,
+                           uint32_t depth)
+    : depth_(depth),
+      model_(model),
       pool_(pool),
       vocab_size_(limits.vocab_size),
       slots_(limits),

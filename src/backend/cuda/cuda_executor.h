@@ -31,12 +31,13 @@ namespace quire::backend::cuda {
 /// logits that are not finite end only their own sequence.
 class CudaExecutor final : public Executor {
  public:
-  /// `model` and `pool` must outlive the executor. Throws Error if the device has too little memory.
-  CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool);
+  /// `model` and `pool` must outlive the executor. `depth`: 1 to kMostOpenSteps. Throws Error if the device
+  /// has too little memory.
+  CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool, uint32_t depth);
   /// Waits for the steps in flight.
   ~CudaExecutor() override;
 
-  uint32_t depth() const override { return 2; }
+  uint32_t depth() const override { return depth_; }
   Ticket submit(const control::StepPlan& plan) override;
   void provide(Ticket ticket, TokenMasks& masks) override;
   control::StepResult wait(Ticket ticket) override;
@@ -88,6 +89,7 @@ class CudaExecutor final : public Executor {
   void take(const OpenStep& step, const Row& row, control::SeqResult& out);
   std::string why_no_token(const OpenStep& step, const Row& row, bool& refused) const;
 
+  uint32_t depth_;
   DeviceModel& model_;
   ThreadPool& pool_;
   const uint32_t vocab_size_;

@@ -24,6 +24,7 @@ struct CudaOptions {
   StepLimits limits;                // the largest step, and the longest sequence
   double memory_utilization = 0.9;  // how much of the device's memory may be taken, by others too
   bool fast_gemm = false;           // Gemm: the fastest products, whose bits may depend on the batch
+  uint32_t steps_in_flight = 2;     // Executor::depth, if it samples on the device
   uint32_t threads = 1;             // of the host: masks, and what steps yield of prompts
 };
 
