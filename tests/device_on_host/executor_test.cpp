@@ -140,6 +140,24 @@ TEST(DeviceText, OfStories260KIsTheCpus) {
   EXPECT_EQ(same_tokens(model, DType::kF32, {1}), 64U);
 }
 
+/// Tied embeddings, linear RoPE, windows, biases and norms of heads.
+class GoldenText : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenText, IsTheCpus) {
+  const std::string name = std::string("golden-models/") + GetParam();
+  QUIRE_NEEDS_DATA(name);
+  EXPECT_EQ(same_tokens(data_dir() / name, DType::kF32, {7, 3, 11, 42, 5}), 64U);
+}
+
+INSTANTIATE_TEST_SUITE_P(DeviceText, GoldenText,
+                         testing::Values("llama3-tied", "llama-linear-rope", "mistral-window", "qwen2",
+                                         "qwen3"),
+                         [](const auto& model) {
+                           std::string name = model.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
 TEST(DeviceBackend, KeepsTheBlocksThatItIsGiven) {
   Device device(1);
   const auto backend = backend_of(demo_model_dir(), DType::kBF16);
