@@ -183,7 +183,8 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
     refuse_if_given(command, flag, "without --device sim");
   }
   if (!options.device->may_be_gpu) {
-    refuse_if_given(command, "--steps-in-flight", "with --device cpu, which computes one step at a time");
+    refuse_if_given(command, "--steps-in-flight",
+                    "without --device cuda or --device sim: a CPU computes one step at a time");
   }
 }
 

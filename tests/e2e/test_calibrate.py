@@ -150,7 +150,7 @@ def test_errors_say_what_to_do(fitted, tmp_path):
     assert "is no cost model" in quire("simulate", "--cost", fitted_copy(tmp_path, path, "quire_cost", "other"), fails=True)
     assert "with --cost" in quire("simulate", "--cost", path, "--cost-step-us", 5, fails=True)
     assert "without --device sim" in quire("bench", "throughput", MODEL, "--cost", path, fails=True)
-    assert "with --device cpu, which computes one step at a time" in quire("bench", "throughput", MODEL, "--steps-in-flight", 2, fails=True)
+    assert "without --device cuda or --device sim: a CPU computes one step at a time" in quire("bench", "throughput", MODEL, "--steps-in-flight", 2, fails=True)
 
 
 def fitted_copy(folder, path, key, new):
