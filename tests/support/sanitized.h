@@ -1,5 +1,6 @@
 #pragma once
 
+// May be given to the compiler for a test that is as slow for another reason.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define QUIRE_SANITIZED 1
 #elif defined(__has_feature)

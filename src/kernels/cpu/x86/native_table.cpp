@@ -1,60 +1,14 @@
 #include <algorithm>
-#include <cpuid.h>
 #include <iterator>
 #include <utility>
 #include <vector>
 
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 #include "kernels/cpu/table.h"
+#include "kernels/cpu/x86/features.h"
 #include "kernels/cpu/x86/tables.h"
 
 namespace quire::kernels::cpu {
 namespace {
-
-// The compiler's checks ask the operating system too whether it keeps the wide registers.
-/// Clang 16's __builtin_cpu_supports does not know this one.
-bool has_f16c() {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1U << 29)) != 0;
-}
-
-bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
-
-bool runs_avx512() {
-  return avx512::kCompiled && runs_avx2() && __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-
-bool runs_vnni() { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }
-
-bool runs_bf16() { return runs_vnni() && __builtin_cpu_supports("avx512bf16"); }
-
-/// AMX with bf16 and int8, and the operating system's leave to use its registers, which holds for all
-/// threads.
-bool runs_amx() {
-  constexpr unsigned kBits = (1U << 22) | (1U << 24) | (1U << 25);  // AMX-BF16, AMX-TILE, AMX-INT8
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  if (!runs_vnni() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kBits) != kBits)
-    return false;
-#if defined(__linux__)
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
 
 void set(KernelTable& table, WeightFormat format, const MatmulKernel& kernel) {
   table.matmul[static_cast<size_t>(format)] = kernel;
@@ -80,17 +34,10 @@ KernelTable avx512_with(IsaLevel level) {
   return made;
 }
 
-/// Intel's VDPBF16PS does half the operations a second of its f32 FMA; AMD's (Zen 4 on) twice as many.
-bool bf16_dot_is_slow() { return __builtin_cpu_is("intel"); }
-
 }  // namespace
 
 const KernelTable* native_table(IsaLevel level) {
-  static const bool avx2_here = runs_avx2();
-  static const bool avx512_here = runs_avx512();
-  static const bool vnni_here = runs_vnni();
-  static const bool bf16_here = runs_bf16();
-  static const bool amx_here = runs_amx();
+  const Features& here = features();
   static const KernelTable avx2 = with_blocks(avx2::kTable, avx2::kBlocks);
   static const KernelTable avx512 = with_blocks(avx512::kTable, avx2::kBlocks);
   static const KernelTable with_vnni = avx512_with(IsaLevel::kAvx512Vnni);
@@ -98,15 +45,15 @@ const KernelTable* native_table(IsaLevel level) {
   static const KernelTable with_amx = avx512_with(IsaLevel::kAmx);
   switch (level) {
     case IsaLevel::kAvx2:
-      return avx2_here ? &avx2 : nullptr;
+      return here.avx2 ? &avx2 : nullptr;
     case IsaLevel::kAvx512:
-      return avx512_here ? &avx512 : nullptr;
+      return here.avx512 ? &avx512 : nullptr;
     case IsaLevel::kAvx512Vnni:
-      return vnni_here ? &with_vnni : nullptr;
+      return here.vnni ? &with_vnni : nullptr;
     case IsaLevel::kAvx512Bf16:
-      return bf16_here ? &with_bf16 : nullptr;
+      return here.bf16 ? &with_bf16 : nullptr;
     case IsaLevel::kAmx:
-      return amx_here ? &with_amx : nullptr;
+      return here.amx ? &with_amx : nullptr;
     case IsaLevel::kReference:
       return nullptr;
   }
@@ -116,7 +63,7 @@ const KernelTable* native_table(IsaLevel level) {
 std::vector<IsaLevel> native_levels() {
   std::vector<IsaLevel> order = {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
                                  IsaLevel::kAvx512Bf16, IsaLevel::kAmx};
-  if (bf16_dot_is_slow()) std::swap(order[2], order[3]);
+  if (features().bf16_dot_is_slow) std::swap(order[2], order[3]);
   std::erase_if(order, [](IsaLevel level) { return native_table(level) == nullptr; });
   return order;
 }

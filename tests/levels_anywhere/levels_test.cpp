@@ -1,0 +1,52 @@
+// What all the other tests of this program stand on: that it has each level, of the emulated instructions.
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/context.h"
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/x86/tables.h"
+#include "tests/levels_anywhere/features.h"
+
+namespace quire::test {
+namespace {
+
+using kernels::IsaLevel;
+
+TEST(Levels, AreAllThere) {
+  if (!emulated_features().avx512) GTEST_SKIP() << "this machine has no AVX2";
+  EXPECT_EQ(kernels::available_isa_levels(),
+            (std::vector<IsaLevel>{IsaLevel::kReference, IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
+                                   IsaLevel::kAvx512Bf16, IsaLevel::kAmx}));
+  for (const IsaLevel level : kernels::available_isa_levels()) {
+    EXPECT_EQ(kernels::cpu::native_table(level) == nullptr, level == IsaLevel::kReference);
+  }
+}
+
+TEST(Levels, HaveKernelsOfTheirOwn) {
+  if (!emulated_features().avx512) GTEST_SKIP() << "this machine has no AVX2";
+  const auto run = [](IsaLevel level, WeightFormat format) {
+    return kernels::cpu::table(level).matmul[static_cast<size_t>(format)].run;
+  };
+  EXPECT_EQ(run(IsaLevel::kAvx512Vnni, WeightFormat::kInt8), kernels::cpu::avx512_vnni::kInt8.run);
+  EXPECT_EQ(run(IsaLevel::kAvx512Bf16, WeightFormat::kBF16), kernels::cpu::avx512_bf16::kBf16.run);
+  EXPECT_EQ(run(IsaLevel::kAmx, WeightFormat::kBF16), kernels::cpu::amx::kBf16.run);
+  EXPECT_EQ(run(IsaLevel::kAmx, WeightFormat::kInt4), kernels::cpu::amx::kInt4.run);
+  EXPECT_NE(run(IsaLevel::kAvx512, WeightFormat::kInt8), run(IsaLevel::kAvx512Vnni, WeightFormat::kInt8));
+  EXPECT_NE(run(IsaLevel::kAvx512Vnni, WeightFormat::kInt8), run(IsaLevel::kAmx, WeightFormat::kInt8));
+}
+
+// Where VDPBF16PS is slower than VFMADD, its level is before the one without it.
+TEST(Levels, AreInTheOrderOfTheirSpeed) {
+  if (!emulated_features().avx512) GTEST_SKIP() << "this machine has no AVX2";
+  emulated_features().bf16_dot_is_slow = true;
+  const std::vector<IsaLevel> slow = kernels::cpu::native_levels();
+  emulated_features().bf16_dot_is_slow = false;
+  EXPECT_EQ(slow, (std::vector<IsaLevel>{IsaLevel::kAvx512, IsaLevel::kAvx512Bf16, IsaLevel::kAvx512Vnni,
+                                         IsaLevel::kAmx}));
+  EXPECT_EQ(kernels::cpu::native_levels(), (std::vector<IsaLevel>{IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
+                                                                  IsaLevel::kAvx512Bf16, IsaLevel::kAmx}));
+}
+
+}  // namespace
+}  // namespace quire::test
