@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATCHES = ROOT / "tests/mutants"
 COPY = ROOT / "build/mutants"
 BUILD = COPY / "build/release"
+ALSO_RUN = {"levels_anywhere": ("kernels", "backend")}  # programs with tests of other folders
 SECONDS = 300  # for a test; one that a defect keeps from ending is killed then
 
 HEAD = re.compile(r"\ABroken: (?P<what>.+)\nCaught by: (?P<program>\w+_test) (?P<test>\S+)\n")
@@ -53,9 +54,10 @@ class Mutant:
         # A pattern has the name as it stands in the sources: .../SUITE.TEST/... of a test with parameters.
         suite, test = re.sub(r"/\*?$|^\*/", "", self.test).split(".")
         pattern = re.compile(rf"TEST(_[FP])?\({re.escape(suite.split('/')[-1])}, {re.escape(test.split('/')[0])}\)")
-        folder = ROOT / "tests" / self.program.removesuffix("_test")
-        if not any(pattern.search(path.read_text()) for path in folder.rglob("*.cpp")):
-            return f"there is no test {self.test} in {folder.relative_to(ROOT)}"
+        name = self.program.removesuffix("_test")
+        folders = [ROOT / "tests" / folder for folder in (name, *ALSO_RUN.get(name, ()))]
+        if not any(pattern.search(path.read_text()) for folder in folders for path in folder.rglob("*.cpp")):
+            return f"there is no test {self.test} in {folders[0].relative_to(ROOT)}"
         return None
 
 

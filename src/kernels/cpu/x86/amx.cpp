@@ -4,7 +4,8 @@
 
 // Matmul with the tile registers of AMX: 16 rows x 64 bytes of activations times 64 bytes of K x 16 outputs,
 // a tile of weights being 16 steps of half a panel as it lies. Each element adds its products in the order of
-// K, whatever the tile's other rows are; a step of bf16 adds pairs, as VDPBF16PS does, subnormals being zero.
+// K, whatever the tile's other rows are; a step of bf16 sums its even and its odd products apart, then adds
+// both, subnormals being zero.
 namespace quire::kernels::cpu::amx {
 namespace {
 
