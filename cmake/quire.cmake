@@ -52,11 +52,14 @@ endfunction()
 # quire_test(control LINKS quire_control ALONE eviction_test.cpp)
 # One test program per folder of tests/, made of its *.cpp files. With QUIRE_UNITY they are compiled together but for those
 # in ALONE, which hide a name that another hides too, or are compiled with options of their own. With sanitizers the order
-# is reversed: what a file does not include itself but gets from one before it is missing in one of the two builds.
+# is reversed: what a file does not include itself but gets from one before it is missing in one of the two builds. ALSO:
+# tests of other folders.
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "" "LINKS;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINKS;ALONE;ALSO" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(sources)
+    list(TRANSFORM ARG_ALSO PREPEND ${PROJECT_SOURCE_DIR}/tests/)
+    list(APPEND sources ${ARG_ALSO})
     list(TRANSFORM ARG_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
     list(REMOVE_ITEM sources ${ARG_ALONE})
     if(QUIRE_SANITIZE)

@@ -230,6 +230,8 @@ void add_floats(Table& table) {
       to_mask([](const ProbeOperands& in,
                  size_t i) { return std::isunordered(get<float>(in.a, i), get<float>(in.b, i)); },
               16);
+  table["_mm512_cvtneps_pbh"] =
+      by_lane<float, uint16_t>([](float a, float, float) { return f32_to_bf16(flushed(a)); });
   table["_mm512_dpbf16_ps"] = by_index<float>(dot_bf16);
 }
 

@@ -1,12 +1,12 @@
 // The emulated instructions against their definitions, and against the machine's own where it has them.
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <set>
 #include <string>
 #include <sys/mman.h>
@@ -213,22 +213,35 @@ std::string text_of(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-TEST(Instructions, EachHasAProbe) {
-  const std::regex names(R"(_mm512_\w+|_mm(256)?_maskz?_\w+|_tile_\w+)");
-  const std::string probes = text_of("probe_bodies.h");
+/// The names in a text that are an intrinsic of these levels.
+std::set<std::string> intrinsics_in(const std::string& text) {
   std::set<std::string> found;
+  const auto is_part = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  for (auto at = text.begin(); at != text.end();) {
+    at = std::find_if(at, text.end(), is_part);
+    const auto end = std::find_if_not(at, text.end(), is_part);
+    const std::string name(at, end);
+    for (const char* prefix : {"_mm512_", "_mm256_mask_", "_mm256_maskz_", "_mm_maskz_", "_tile_"}) {
+      if (name.starts_with(prefix)) found.insert(name);
+    }
+    at = end;
+  }
+  return found;
+}
+
+TEST(Instructions, EachHasAProbe) {
+  const std::set<std::string> probes = intrinsics_in(text_of("probe_bodies.h"));
+  size_t found = 0;
   for (const char* header :
        {"float_lanes.h", "integer_lanes.h", "masked_memory.h", "products.h", "tiles.h"}) {
     const std::string text = text_of(std::string("instructions/") + header);
     ASSERT_FALSE(text.empty()) << "run from the root of the repository";
-    for (std::sregex_iterator each(text.begin(), text.end(), names), end; each != end; ++each) {
-      found.insert(each->str());
+    for (const std::string& name : intrinsics_in(text)) {
+      EXPECT_TRUE(probes.contains(name)) << name;
+      ++found;
     }
   }
-  EXPECT_GT(found.size(), 80U);
-  for (const std::string& name : found) {
-    EXPECT_TRUE(std::regex_search(probes, std::regex("\\b" + name + "\\b"))) << name;
-  }
+  EXPECT_GT(found, 80U);
 }
 
 }  // namespace

@@ -166,6 +166,8 @@ constexpr Probe kProbes[] = {
     {"_mm512_dpbusd_epi32", Needs::kVnni,
      [](const ProbeOperands& in,
         std::byte* to) { put(to, _mm512_dpbusd_epi32(si(in.c), si(in.a), si(in.b))); }},
+    {"_mm512_cvtneps_pbh", Needs::kBf16,
+     [](const ProbeOperands& in, std::byte* to) { put(to, (__m256i)_mm512_cvtneps_pbh(ps(in.a))); }},
     {"_mm512_dpbf16_ps", Needs::kBf16,
      [](const ProbeOperands& in,
         std::byte* to) { put(to, _mm512_dpbf16_ps(ps(in.c), (__m512bh)si(in.a), (__m512bh)si(in.b))); }},

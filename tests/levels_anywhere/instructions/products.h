@@ -63,3 +63,21 @@ QUIRE_EMULATED __m256 quire_dpbf16(__m256 sum, __m256i a, __m256i b) {
 QUIRE_EMULATED __m512 _mm512_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b) {
   return {quire_dpbf16(sum.low, a.low, b.low), quire_dpbf16(sum.high, a.high, b.high)};
 }
+
+// VCVTNEPS2BF16: to the nearest, halves to even; subnormals become zero, NaN stays NaN and becomes quiet.
+QUIRE_EMULATED __m128i quire_to_bf16(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(a);
+  const __m256i top = _mm256_srli_epi32(bits, 16);
+  const __m256i exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000));
+  const __m256i is_small = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
+  const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
+  const __m256i carry = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+  __m256i words = _mm256_srli_epi32(_mm256_add_epi32(bits, carry), 16);
+  words = _mm256_blendv_epi8(words, _mm256_and_si256(top, _mm256_set1_epi32(0x8000)), is_small);
+  words = _mm256_blendv_epi8(words, _mm256_or_si256(top, _mm256_set1_epi32(0x40)),
+                             _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+  return _mm_packus_epi32(_mm256_castsi256_si128(words), quire_upper(words));
+}
+QUIRE_EMULATED __m256bh _mm512_cvtneps_pbh(__m512 a) {
+  return quire_join(quire_to_bf16(a.low), quire_to_bf16(a.high));
+}
