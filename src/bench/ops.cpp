@@ -145,10 +145,9 @@ struct AttentionShape {
   uint32_t length;
   uint32_t tokens;
 };
-constexpr AttentionShape kAttentionShapes[] = {{"decode/1x4096", 1, 4096, 1},
-                                               {"decode/32x512", 32, 512, 1},
-                                               {"prefill/1x512", 1, 512, 512},
-                                               {"prefill/256of4096", 1, 4096, 256}};
+constexpr AttentionShape kAttentionShapes[] = {
+    {"decode/1x4096", 1, 4096, 1},  {"decode/32x512", 32, 512, 1},       {"decode/8x8192", 8, 8192, 1},
+    {"prefill/1x512", 1, 512, 512}, {"prefill/256of4096", 1, 4096, 256}, {"prefill/512of8192", 1, 8192, 512}};
 
 Measured time_attention(OpTimer& timer, kernels::IsaLevel level, DType dtype, const AttentionShape& shape) {
   kernels::KernelContext context{level, timer.pool()};
@@ -174,12 +173,14 @@ Measured time_attention(OpTimer& timer, kernels::IsaLevel level, DType dtype, co
   Floats out(q.size());
   const std::vector<kernels::AttentionSeq> batch = batch_of(shape.length - shape.tokens, shape.tokens);
   const double keys = (shape.length - shape.tokens + 1 + shape.length) / 2.0 * shape.tokens * shape.sequences;
-  const double bytes = static_cast<double>(shape.sequences) * shape.length * 2.0 *
-                       static_cast<double>(kv_width * dtype_bytes(dtype));
-  return timer.measure(level, WeightFormat::kF32, 4.0 * keys * static_cast<double>(width), bytes, [&] {
-    kernels::paged_attention(context, layout, cache.data(), batch, {kHeads, 0.125F, 0}, q.data(), width,
-                             out.data(), width);
-  });
+  const auto bytes = static_cast<double>(cache.size());
+  // The products of bf16 and of int8, which a bf16 holds, may be those of bf16.
+  const bool narrow = dtype == DType::kBF16 || dtype == DType::kI8;
+  return timer.measure(level, narrow ? WeightFormat::kBF16 : WeightFormat::kF32,
+                       4.0 * keys * static_cast<double>(width), bytes, [&] {
+                         kernels::paged_attention(context, layout, cache.data(), batch, {kHeads, 0.125F, 0},
+                                                  q.data(), width, out.data(), width);
+                       });
 }
 
 Measured time_rms_norm(OpTimer& timer, kernels::IsaLevel level, size_t rows) {
@@ -223,7 +224,7 @@ std::vector<OpCase> op_cases(kernels::IsaLevel level) {
                        [=](OpTimer& timer) { return time_matmul(timer, *matrices, level, format, m); }});
     }
   }
-  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+  for (const DType dtype : {DType::kBF16, DType::kI8, DType::kF16, DType::kF32}) {
     for (const AttentionShape& shape : kAttentionShapes) {
       cases.push_back({fmt::format("attention/{}/{}/{}", isa, dtype_name(dtype), shape.name),
                        [=](OpTimer& timer) { return time_attention(timer, level, dtype, shape); }});

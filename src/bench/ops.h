@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -20,6 +21,10 @@ struct Measured {
   Peaks peaks;
 
   double median() const { return seconds[seconds.size() / 2]; }
+  /// The roofline (Williams et al. 2009): the seconds that the arithmetic needs or the bytes, the longer.
+  double limit() const {
+    return std::max(peaks.flops > 0 ? flops / peaks.flops : 0, peaks.bytes > 0 ? bytes / peaks.bytes : 0);
+  }
 };
 
 class OpTimer;

@@ -76,8 +76,9 @@ void print_row(const std::string& name, const bench::Measured& measured) {
   }
   const double flops = measured.flops / seconds;
   const double bytes = measured.bytes / seconds;
-  fmt::print("{:<42} {:>12.2f} {:>10.2f} {:>8} {:>8.2f} {:>12.1f}\n", name, seconds * 1e6, flops / 1e9,
-             share(flops, measured.peaks.flops), bytes / 1e9, 100 * bytes / measured.peaks.bytes);
+  fmt::print("{:<42} {:>12.2f} {:>10.2f} {:>8} {:>8.2f} {:>12.1f} {:>8.1f}\n", name, seconds * 1e6,
+             flops / 1e9, share(flops, measured.peaks.flops), bytes / 1e9, 100 * bytes / measured.peaks.bytes,
+             100 * measured.limit() / seconds);
 }
 
 json::object to_json(const std::string& name, const bench::Measured& measured) {
@@ -89,6 +90,7 @@ json::object to_json(const std::string& name, const bench::Measured& measured) {
   row["peak_flops_per_second"] =
       measured.peaks.flops > 0 ? json::value(measured.peaks.flops) : json::value(nullptr);
   row["peak_bytes_per_second"] = measured.peaks.bytes;
+  row["limit_seconds"] = measured.limit();
   return row;
 }
 
@@ -103,8 +105,8 @@ int bench_ops(const Options& options) {
   const std::string machine = machine_name();
   fmt::print("{}; {} threads, medians of {}\n", machine, pool.num_threads(), options.repeats);
   fmt::print("{}\n", paint(stdout,
-                           fmt::format("{:<42} {:>12} {:>10} {:>8} {:>8} {:>12}", "op", "microseconds",
-                                       "GFLOP/s", "% peak", "GB/s", "% bandwidth"),
+                           fmt::format("{:<42} {:>12} {:>10} {:>8} {:>8} {:>12} {:>8}", "op", "microseconds",
+                                       "GFLOP/s", "% peak", "GB/s", "% bandwidth", "% limit"),
                            fmt::emphasis::bold));
   std::fflush(stdout);
   json::array rows;
@@ -136,7 +138,8 @@ void add_bench_ops(const Flags& bench, Command& run) {
   command.footer(
       "\nBefore and after each op the machine's limits are measured: \"% peak\" is relative to the "
       "best\nmultiply-add instruction of the level, \"% bandwidth\" to reading memory (an op whose data stay "
-      "in\nthe cache exceeds it). Try\n"
+      "in\nthe cache exceeds it). \"% limit\" is relative to the roofline: the longer of the times that its\n"
+      "arithmetic and its bytes need. Try\n"
       "  quire bench ops --filter 'matmul/.*/int8/' --isa auto");
   command
       .add_option("--filter", options->filter,

@@ -9,7 +9,7 @@
 namespace quire::kernels {
 namespace {
 
-constexpr uint32_t kRowsPerTile = 64;  // query heads x tokens that share the reading of K and V
+constexpr uint32_t kRowsPerTile = 96;  // query heads x tokens that share the reading of K and V
 constexpr size_t kConvertChunk = 256;  // elements
 constexpr size_t kLine = 64;
 
@@ -32,16 +32,18 @@ void for_tokens(std::span<const AttentionSeq> seqs, size_t begin, size_t end, co
 struct TokenPlace {
   TokenPlace(const KvLayout& layout, std::byte* block, uint32_t in_block, uint32_t head) {
     const size_t bytes = dtype_bytes(layout.dtype);
+    const uint32_t step = cpu::kv_step(layout.dtype);
     const size_t head_bytes = size_t{layout.block_size} * layout.head_dim * bytes;
     const uint32_t lane = in_block % cpu::kTileKeys;
-    key = block + head * head_bytes + size_t{in_block - lane} * layout.head_dim * bytes + lane * bytes;
-    value = block + (layout.num_kv_heads + head) * head_bytes + size_t{in_block} * layout.head_dim * bytes;
+    key = block + head * head_bytes + (size_t{in_block - lane} * layout.head_dim + lane * step) * bytes;
+    value = block + (layout.num_kv_heads + head) * head_bytes +
+            (size_t{in_block - in_block % step} * layout.head_dim + in_block % step) * bytes;
     key_scale = reinterpret_cast<float*>(block + 2 * layout.num_kv_heads * head_bytes) +
                 size_t{head} * layout.block_size + in_block;
     value_scale = key_scale + size_t{layout.num_kv_heads} * layout.block_size;
   }
-  std::byte* key;  // elements lie kTileKeys apart
-  std::byte* value;
+  std::byte* key;    // groups of `step` elements lie kTileKeys * step apart
+  std::byte* value;  // elements lie `step` apart
   float* key_scale;  // of int8
   float* value_scale;
 };
@@ -61,11 +63,18 @@ void write_int8_token(const cpu::KernelTable& kernels, const KvLayout& layout, s
   }
 }
 
+/// Stores units of kBytes `distance` units apart.
+template <size_t kBytes>
+void spread(const std::byte* from, std::byte* to, size_t count, size_t distance) {
+  for (size_t i = 0; i < count; ++i) std::memcpy(to + i * distance * kBytes, from + i * kBytes, kBytes);
+}
+
 /// One token's K and V, all heads, into its block.
 void write_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::byte* block, uint32_t in_block,
                  const float* k, const float* v) {
   if (layout.dtype == DType::kI8) return write_int8_token(kernels, layout, block, in_block, k, v);
   const size_t bytes = dtype_bytes(layout.dtype);
+  const size_t step = cpu::kv_step(layout.dtype);
   const auto round = kernels.from_f32[cpu::float_index(layout.dtype)];
   for (uint32_t head = 0; head < layout.num_kv_heads; ++head) {
     const TokenPlace place(layout, block, in_block, head);
@@ -74,13 +83,19 @@ void write_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::b
       const size_t count = std::min<size_t>(kConvertChunk, layout.head_dim - d0);
       round(k + size_t{head} * layout.head_dim + d0, rounded, count);
       std::byte* to = place.key + d0 * cpu::kTileKeys * bytes;
-      if (bytes == sizeof(float)) {
-        for (size_t d = 0; d < count; ++d) std::memcpy(to + d * cpu::kTileKeys * 4, rounded + d * 4, 4);
+      if (bytes * step == 4) {
+        spread<4>(rounded, to, count / step, cpu::kTileKeys);
       } else {
-        for (size_t d = 0; d < count; ++d) std::memcpy(to + d * cpu::kTileKeys * 2, rounded + d * 2, 2);
+        spread<2>(rounded, to, count, cpu::kTileKeys);
+      }
+      const float* values = v + size_t{head} * layout.head_dim + d0;
+      if (step == 1) {
+        round(values, place.value + d0 * bytes, count);
+      } else {
+        round(values, rounded, count);
+        spread<2>(rounded, place.value + d0 * step * bytes, count, step);
       }
     }
-    round(v + size_t{head} * layout.head_dim, place.value, layout.head_dim);
   }
 }
 
@@ -209,7 +224,7 @@ class AttentionPass {
   }
 
   void attend(const cpu::AttentionArgs& args) const {
-    kernels_.attention[layout_.dtype == DType::kI8 ? 3 : cpu::float_index(layout_.dtype)](args);
+    kernels_.attention[cpu::kv_index(layout_.dtype)](args);
   }
 
   /// The `number`-th of the spans that the item sees, if there are so many.

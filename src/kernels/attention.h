@@ -12,13 +12,14 @@ namespace quire::kernels {
 
 /// The memory layout of one layer's K/V. A block holds `block_size` tokens for all K/V heads and is
 /// contiguous, so that it can be copied without knowing its contents:
-///   block: K then V.  K: [kv_head][tile][head_dim][16 tokens] (lanes are keys), V:
-///   [kv_head][token][head_dim].  Of int8 then the scales, f32: of K [kv_head][token], of V [kv_head][token].
+///   block: K then V.  K: [kv_head][tile][head_dim / step][16 tokens][step] (lanes are keys), V:
+///   [kv_head][token / step][head_dim][step], where step is 2 for bf16, whose products come in pairs, and 1
+///   for others.  Of int8 then the scales, f32: of K [kv_head][token], of V [kv_head][token].
 struct KvLayout {
   DType dtype = DType::kF32;  // f32, f16, bf16 or int8; int8 has a scale per token and head
   uint32_t block_size = 16;   // a multiple of 16
   uint32_t num_kv_heads = 0;
-  uint32_t head_dim = 0;
+  uint32_t head_dim = 0;  // even
 
   size_t scale_bytes() const { return dtype == DType::kI8 ? sizeof(float) : 0; }  // bytes per token and head
   size_t block_bytes() const {
@@ -51,7 +52,8 @@ struct AttentionParams {
 /// over stretches of 64 keys at fixed absolute positions, in ascending order. Several threads share the spans
 /// of 1,024 keys if there is no other work to share, and the spans are also combined in ascending order (Dao
 /// et al. 2023, "Flash-Decoding"). A row's result does not depend on the batch, the chunking, the block size,
-/// the threads or the block numbers.
+/// the threads or the block numbers. From kAvx512Bf16 on, with K/V in bf16 or int8, queries and the weights
+/// of values are rounded to bf16; all else is f32.
 void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo);

@@ -457,6 +457,8 @@ def test_ops(tmp_path):
     norm = figures["ops"][1]
     assert norm["seconds"] in norm["repeats"] and len(norm["repeats"]) == 2
     assert norm["flops_per_second"] == pytest.approx(4 * 2048 / norm["seconds"]) and norm["peak_bytes_per_second"] > 1e8
+    needed = 8 * 2048 / norm["peak_bytes_per_second"], 4 * 2048 / norm["peak_flops_per_second"]
+    assert norm["limit_seconds"] == pytest.approx(max(needed)) and "% limit" in text
     for flags, said in [(["--filter", "("], "--filter: '(' is not a regular"), (["--filter", "nothing"], "--filter: no op"),
                         (["--isa", "mmx"], "--isa: this machine has no 'mmx'"), (["--json", "/nowhere/x"], "/nowhere/x: cannot")]:
         done = quire("bench", "ops", *flags, check=False)

@@ -144,8 +144,13 @@ class PagedRun {
   std::vector<std::byte> cache_;
 };
 
-std::vector<double> naive_row(const Shape& shape, const Sequence& sequence, uint32_t position,
-                              uint32_t head) {
+/// Queries and weights are rounded to bf16 at this level, as K and V are.
+bool rounds(kernels::IsaLevel level, DType dtype) {
+  return level >= kernels::IsaLevel::kAvx512Bf16 && (dtype == DType::kBF16 || dtype == DType::kI8);
+}
+
+std::vector<double> naive_row(kernels::IsaLevel level, const Shape& shape, const Sequence& sequence,
+                              uint32_t position, uint32_t head) {
   const uint32_t head_dim = shape.head_dim;
   const size_t kv_width = size_t{shape.kv_heads} * head_dim;
   const size_t kv_offset = size_t{head / shape.group} * head_dim;
@@ -156,9 +161,9 @@ std::vector<double> naive_row(const Shape& shape, const Sequence& sequence, uint
   for (uint32_t key = first; key <= position; ++key) {
     double dot = 0.0;
     for (uint32_t d = 0; d < head_dim; ++d) {
-      dot += static_cast<double>(q[d]) * sequence.kept_k[key * kv_width + kv_offset + d];
+      const float factor = rounds(level, shape.dtype) ? stored(q[d] * scale, DType::kBF16) : q[d] * scale;
+      dot += static_cast<double>(factor) * sequence.kept_k[key * kv_width + kv_offset + d];
     }
-    dot *= static_cast<double>(scale);
     if (shape.soft_cap != 0.0F) dot = shape.soft_cap * std::tanh(dot / shape.soft_cap);
     scores.push_back(dot);
   }
@@ -177,14 +182,17 @@ std::vector<double> naive_row(const Shape& shape, const Sequence& sequence, uint
 }
 
 /// K and V are taken as they are stored, so what is left is f32 arithmetic: scores of magnitude up to about
-/// sqrt(head_dim) * 4 err by some 1e-6, and so do the weights, relatively; |v| <= 1.
-void expect_close_to_double(const Shape& shape, const Sequence& sequence, const std::vector<float>& out) {
+/// sqrt(head_dim) * 4 err by some 1e-6, and so do the weights, relatively; |v| <= 1. Weights that are rounded
+/// err by up to 2^-9 of each, and so does their sum.
+void expect_close_to_double(kernels::IsaLevel level, const Shape& shape, const Sequence& sequence,
+                            const std::vector<float>& out) {
+  const double tolerance = rounds(level, shape.dtype) ? 0x1p-8 : 5e-6;
   for (uint32_t position = 0; position < sequence.tokens; ++position) {
     for (uint32_t head = 0; head < shape.heads(); ++head) {
-      const std::vector<double> expected = naive_row(shape, sequence, position, head);
+      const std::vector<double> expected = naive_row(level, shape, sequence, position, head);
       const float* found = out.data() + (size_t{position} * shape.heads() + head) * shape.head_dim;
       for (uint32_t d = 0; d < shape.head_dim; ++d) {
-        ASSERT_NEAR(found[d], expected[d], 5e-6)
+        ASSERT_NEAR(found[d], expected[d], tolerance)
             << dtype_name(shape.dtype) << " head_dim " << shape.head_dim << " position " << position
             << " head " << head << " d " << d;
       }
@@ -217,7 +225,8 @@ TEST_P(Attention, IsNearTheExactResult) {
   for (const Shape& shape : shapes()) {
     const Sequence sequence(shape.head_dim, shape, 53);
     const std::span<const Sequence> one(&sequence, 1);
-    expect_close_to_double(shape, sequence, PagedRun(GetParam(), shape, {.chunk = 53}, one).run()[0]);
+    expect_close_to_double(GetParam(), shape, sequence,
+                           PagedRun(GetParam(), shape, {.chunk = 53}, one).run()[0]);
     if (HasFatalFailure()) return;
   }
 }
@@ -246,15 +255,16 @@ std::vector<Shape> long_shapes() {
   return all;
 }
 
-/// The levels above have the attention of AVX-512.
-bool has_its_own_attention(kernels::IsaLevel level) { return level <= kernels::IsaLevel::kAvx512; }
+/// VNNI has the attention of AVX-512.
+bool has_its_own_attention(kernels::IsaLevel level) { return level != kernels::IsaLevel::kAvx512Vnni; }
 
 TEST_P(Attention, LongContextsAreNearTheExactResult) {
   if (!has_its_own_attention(GetParam())) return;
   for (const Shape& shape : long_shapes()) {
     const Sequence sequence(shape.window, shape, 2300);
     const std::span<const Sequence> one(&sequence, 1);
-    expect_close_to_double(shape, sequence, PagedRun(GetParam(), shape, {.chunk = 2300}, one).run()[0]);
+    expect_close_to_double(GetParam(), shape, sequence,
+                           PagedRun(GetParam(), shape, {.chunk = 2300}, one).run()[0]);
     if (HasFatalFailure()) return;
   }
 }
@@ -297,7 +307,9 @@ TEST_P(Attention, OfOneKeyIsItsValue) {
     const std::vector<float> out = PagedRun(GetParam(), shape, {.chunk = 40}, one).run()[0];
     for (size_t i = 0; i < out.size(); ++i) {
       const size_t value = i / (2 * shape.head_dim) * shape.head_dim + i % shape.head_dim;
-      ASSERT_EQ(out[i], sequence.kept_v[value]) << i;
+      // A weight of 1 is a bf16, but its product with the scale of an int8 is rounded to one.
+      const float tolerance = rounds(GetParam(), dtype) && dtype == DType::kI8 ? 0x1p-8F : 0.0F;
+      ASSERT_NEAR(out[i], sequence.kept_v[value], tolerance * std::abs(sequence.kept_v[value])) << i;
     }
   }
 }

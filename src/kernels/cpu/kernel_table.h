@@ -16,8 +16,9 @@ namespace quire::kernels::cpu {
 
 /// The number of outputs in a panel of PackedMatrix.
 inline constexpr size_t kPanelWidth = 32;
-/// The number of keys in a K tile of KvLayout.
+/// The number of keys in a tile of KvLayout, and how many elements of K and V a lane of it has side by side.
 inline constexpr uint32_t kTileKeys = 16;
+constexpr uint32_t kv_step(DType dtype) { return dtype == DType::kBF16 ? 2 : 1; }
 /// A stretch of keys, from a multiple of its length on, is processed by the softmax of attention together.
 inline constexpr uint32_t kStretchTiles = 4;
 inline constexpr uint32_t kStretchKeys = kStretchTiles * kTileKeys;
@@ -198,6 +199,10 @@ struct AttentionArgs {
       nullptr;  // memory of this thread: attention_scratch_floats(num_tokens * group, padded_dim)
 };
 
+using AttentionKernel = void (*)(const AttentionArgs& args);
+
+/// The rows for which there is room in the scratch memory of attention: a tile that begins with any of them.
+constexpr size_t attention_rows(size_t rows) { return (rows + 2 * (kTileRows - 1)) / kTileRows * kTileRows; }
 constexpr size_t partial_floats(size_t padded_dim) { return padded_dim + 16; }
 
 struct KernelTable {
@@ -208,7 +213,7 @@ struct KernelTable {
   /// to[i] = the integer nearest to x[i] / scale; returns the scale, which is the largest magnitude / 127, or
   /// NaN if a value is not finite. All levels give the same bits.
   float (*quantize)(const float* x, int8_t* to, size_t count);
-  void (*attention[4])(const AttentionArgs& args);  // [3] int8
+  AttentionKernel attention[4];  // see kv_index
   /// Merges the partials of consecutive spans, the rows of one span after those of the other, into args.out;
   /// overwrites the partials. Null: the level does not compute single spans.
   void (*merge_spans)(const AttentionArgs& args, float* partials, size_t num_spans);

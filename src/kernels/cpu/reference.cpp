@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/select_experts.h"
 #include "kernels/cpu/table.h"
@@ -199,6 +200,7 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
                              size_t{args.kv_head} * args.block_size + in_block;
     const float* value_scales = key_scales + size_t{args.num_kv_heads} * args.block_size;
     constexpr bool kScaled = sizeof(Bits) == 1;
+    constexpr size_t kStep = std::is_same_v<T, Bf16> ? kv_step(DType::kBF16) : 1;
     const uint32_t begin = std::max(base, first_key) - base;
     const uint32_t end = std::min(position - base + 1, kTileKeys);
 
@@ -206,7 +208,8 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
     float tile_max = max;
     for (uint32_t j = begin; j < end; ++j) {
       float dot = 0.0F;
-      for (uint32_t d = 0; d < head_dim; ++d) dot += q[d] * args.scale * T::load(keys[d * kTileKeys + j]);
+      for (uint32_t d = 0; d < head_dim; ++d)
+        dot += q[d] * args.scale * T::load(keys[(d / kStep * kTileKeys + j) * kStep + d % kStep]);
       if (kScaled) dot *= key_scales[j];
       if (args.soft_cap != 0.0F) dot = std::tanh(dot / args.soft_cap) * args.soft_cap;
       scores[j] = dot;
@@ -220,7 +223,9 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
       float weight = std::exp(scores[j] - max);
       sum += weight;
       if (kScaled) weight *= value_scales[j];
-      for (uint32_t d = 0; d < head_dim; ++d) args.scratch[d] += weight * T::load(values[j * head_dim + d]);
+      for (uint32_t d = 0; d < head_dim; ++d) {
+        args.scratch[d] += weight * T::load(values[(j / kStep * head_dim + d) * kStep + j % kStep]);
+      }
     }
   }
   for (uint32_t d = 0; d < head_dim; ++d) out[d] = args.scratch[d] / sum;

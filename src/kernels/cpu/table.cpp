@@ -22,6 +22,8 @@ size_t float_index(DType dtype) {
   }
 }
 
+size_t kv_index(DType dtype) { return dtype == DType::kI8 ? 3 : float_index(dtype); }
+
 const KernelTable& table(IsaLevel level) {
   const KernelTable* native = native_table(level);
   return native != nullptr ? *native : reference_table();

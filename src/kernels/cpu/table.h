@@ -9,14 +9,17 @@
 namespace quire::kernels::cpu {
 
 /// Per row: scaled q, output accumulator (both padded), the weights of a stretch, running maximum, running
-/// sum, rescale factor, and the results of earlier spans. Then K and V of a stretch in f32.
+/// sum, rescale factor, and the results of earlier spans. Then K and V of a stretch in f32, and what tile
+/// registers need: a tile of output, V of a stretch in bf16.
 constexpr size_t attention_scratch_floats(size_t rows, size_t padded_dim) {
-  return rows * (2 * padded_dim + kStretchKeys + 3 + partial_floats(padded_dim)) +
-         2 * kStretchKeys * padded_dim;
+  return attention_rows(rows) * (2 * padded_dim + kStretchKeys + 3 + partial_floats(padded_dim)) +
+         2 * kStretchKeys * padded_dim + (kTileRows + kStretchKeys / 2) * padded_dim;
 }
 
 /// The index of a float type in the table's arrays.
 size_t float_index(DType dtype);
+/// The index of a type of K/V: a float type's, or 3 for int8.
+size_t kv_index(DType dtype);
 
 const KernelTable& reference_table();
 /// The table of a level. REQUIRES: the level is in available_isa_levels().

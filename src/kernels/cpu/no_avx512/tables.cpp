@@ -17,11 +17,15 @@ extern const MatmulKernel kBlocks[4] = {};
 }  // namespace avx512_vnni
 namespace avx512_bf16 {
 extern const MatmulKernel kBf16 = {};
-}
+extern const AttentionKernel kBf16Attention = nullptr;
+extern const AttentionKernel kInt8Attention = nullptr;
+}  // namespace avx512_bf16
 namespace amx {
 extern const MatmulKernel kBf16 = {};
 extern const MatmulKernel kInt8 = {};
 extern const MatmulKernel kInt4 = {};
+extern const AttentionKernel kBf16Attention = nullptr;
+extern const AttentionKernel kInt8Attention = nullptr;
 }  // namespace amx
 
 }  // namespace quire::kernels::cpu

@@ -1,3 +1,4 @@
+#include "kernels/cpu/x86/amx_tiles.h"
 #include "kernels/cpu/x86/matmul_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
@@ -63,22 +64,11 @@ struct Int8 {
   }
 };
 
-/// GCC's intrinsics do not say that they read memory: what was written before must be there.
-QUIRE_INLINE void finish_writes() { asm volatile("" ::: "memory"); }
-
 /// The two row tiles that are computed together; the second may be empty.
 struct Rows {
   size_t begin;
   size_t first;
   size_t second;
-};
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
 };
 
 /// Tells the machine how many rows the tiles have, where that has changed.

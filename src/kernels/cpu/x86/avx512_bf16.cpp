@@ -1,3 +1,4 @@
+#include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/matmul_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
@@ -33,8 +34,66 @@ struct DotKernel {
   static QUIRE_INLINE Vec finish(Vec sum, const TileArgs<DotKernel>&, size_t, size_t) { return sum; }
 };
 
+/// Attention by the same instruction: see attention_formats.h. Queries and weights are rounded to bf16, and
+/// the sum of the weights is that of the rounded ones.
+struct DotPairs {
+  using Element = uint16_t;
+  using Operand = __m512i;
+  using Factor = __m512i;
+  using Wide = void;
+  static constexpr bool kScaled = false;
+  static constexpr size_t kStep = 2;
+  static constexpr size_t kLane = 2;
+  static constexpr size_t kMostRows = Vec::kAttentionRows;
+  static constexpr bool kPrefetches = true;
+  static QUIRE_INLINE Operand load(const Element* p, size_t) { return _mm512_loadu_si512(p); }
+  static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) {
+    return _mm512_maskz_loadu_epi32(Vec::mask(lanes), p);
+  }
+  static QUIRE_INLINE Factor factor(const float* numbers, size_t step) {
+    return DotKernel::broadcast(reinterpret_cast<const uint16_t*>(numbers) + 2 * step, 0);
+  }
+  static QUIRE_INLINE Vec multiply_add(Vec sum, Operand a, Factor b) {
+    return DotKernel::multiply_add(sum, a, b);
+  }
+  template <size_t kOne>
+  static QUIRE_INLINE Vec multiply_add_one(Vec sum, Operand a, Factor b) {
+    const int one = kOne == 0 ? 0xffff : static_cast<int>(0xffff0000U);
+    return multiply_add(sum, _mm512_and_si512(a, _mm512_set1_epi32(one)), b);
+  }
+  static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
+    const auto rounded = (__m256i)_mm512_cvtneps_pbh(values.v);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(numbers) + first), rounded);
+    return avx512::Bf16::widen(rounded);
+  }
+};
+
+/// int8 K and V, of which each integer is a bf16 exactly.
+struct DotBytes : DotPairs {
+  using Element = int8_t;
+  struct Wide : DotPairs {
+    static constexpr bool kScaled = true;
+    static constexpr bool kPrefetches = false;
+  };
+  static constexpr bool kScaled = true;
+  static constexpr size_t kLane = 1;
+  static constexpr size_t kWidenRows = cpu::kWidenRows;
+  static QUIRE_INLINE Operand load(const Element* p, size_t width) {
+    return avx512::I8::bf16_pairs(avx512::I8::load(p), avx512::I8::load(p + width));
+  }
+  static QUIRE_INLINE Operand load(const Element* p, size_t width, size_t lanes) {
+    return avx512::I8::bf16_pairs(avx512::I8::load(p, lanes), avx512::I8::load(p + width, lanes));
+  }
+  static QUIRE_INLINE void widen(const Element* from, uint16_t* to, size_t width, size_t lanes) {
+    if (lanes == 0) return _mm512_storeu_si512(to, load(from, width));
+    _mm512_mask_storeu_epi32(to, Vec::mask(lanes), load(from, width, lanes));
+  }
+};
+
 }  // namespace
 
 extern const MatmulKernel kBf16 = matmul_kernel<DotKernel>(RowForm::kBF16);
+extern const AttentionKernel kBf16Attention = attention<Vec, DotPairs>;
+extern const AttentionKernel kInt8Attention = attention<Vec, DotBytes>;
 
 }  // namespace quire::kernels::cpu::avx512_bf16

@@ -26,11 +26,17 @@ KernelTable avx512_with(IsaLevel level) {
     set(made, WeightFormat::kBF16, amx::kBf16);
     set(made, WeightFormat::kInt8, amx::kInt8);
     set(made, WeightFormat::kInt4, amx::kInt4);
+    made.attention[kv_index(DType::kBF16)] = amx::kBf16Attention;
+    made.attention[kv_index(DType::kI8)] = amx::kInt8Attention;
     return made;
   }
   set(made, WeightFormat::kInt8, avx512_vnni::kInt8);
   set(made, WeightFormat::kInt4, avx512_vnni::kInt4);
-  if (level == IsaLevel::kAvx512Bf16) set(made, WeightFormat::kBF16, avx512_bf16::kBf16);
+  if (level == IsaLevel::kAvx512Bf16) {
+    set(made, WeightFormat::kBF16, avx512_bf16::kBf16);
+    made.attention[kv_index(DType::kBF16)] = avx512_bf16::kBf16Attention;
+    made.attention[kv_index(DType::kI8)] = avx512_bf16::kInt8Attention;
+  }
   return made;
 }
 

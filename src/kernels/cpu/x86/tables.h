@@ -23,11 +23,15 @@ extern const MatmulKernel kBlocks[4];
 }  // namespace avx512_vnni
 namespace avx512_bf16 {
 extern const MatmulKernel kBf16;
-}
+extern const AttentionKernel kBf16Attention;
+extern const AttentionKernel kInt8Attention;
+}  // namespace avx512_bf16
 namespace amx {
 extern const MatmulKernel kBf16;
 extern const MatmulKernel kInt8;
 extern const MatmulKernel kInt4;
+extern const AttentionKernel kBf16Attention;
+extern const AttentionKernel kInt8Attention;
 }  // namespace amx
 
 }  // namespace quire::kernels::cpu

@@ -17,9 +17,8 @@ concept VecType = requires(V a, float x, size_t count, int n, const float* from,
   // Lanes, and how many registers there are: a tile of a kernel should fit them.
   { V::kLanes } -> std::convertible_to<size_t>;
   { V::kRegisters } -> std::convertible_to<size_t>;
-  { V::kAttentionRows } -> std::convertible_to<size_t>;  // query rows x kScoreTiles tiles of scores
-  { V::kScoreTiles } -> std::convertible_to<size_t>;
-  { V::kAttentionOutRows } -> std::convertible_to<size_t>;  // query rows x 4 vectors of output
+  { V::kAttentionRows } -> std::convertible_to<size_t>;  // query rows x kAttentionVectors of sums
+  { V::kAttentionVectors } -> std::convertible_to<size_t>;
 
   { V::zero() } -> std::same_as<V>;
   { V::set1(x) } -> std::same_as<V>;
@@ -51,6 +50,9 @@ concept VecType = requires(V a, float x, size_t count, int n, const float* from,
   { V::select_range(a, a, n, n, n) } -> std::same_as<V>;
   // (a, n): a * 2^n for integral |n| <= 252, exact except for the last rounding to subnormals.
   { V::scale_by_pow2(a, a) } -> std::same_as<V>;
+  // The same for kLeastExponent / ln(2) <= n <= 0; at the least n the result is 0 for a < 2.
+  { V::scale_down(a, a) } -> std::same_as<V>;
+  { V::kLeastExponent } -> std::convertible_to<float>;
 
   { V::first_lane(a) } -> std::same_as<float>;
   // Over all lanes, in an order that is fixed within an ISA.

@@ -12,9 +12,8 @@ namespace quire::kernels::cpu::avx2 {
 struct Vec {
   static constexpr size_t kLanes = 8;
   static constexpr size_t kRegisters = 16;
-  static constexpr size_t kAttentionRows = 4;
-  static constexpr size_t kScoreTiles = 1;
-  static constexpr size_t kAttentionOutRows = 2;
+  static constexpr size_t kAttentionRows = 6;
+  static constexpr size_t kAttentionVectors = 2;
 
   __m256 v;
 
@@ -62,6 +61,11 @@ struct Vec {
     const __m256 first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
     const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return {_mm256_mul_ps(_mm256_mul_ps(a.v, first), second)};
+  }
+  static constexpr float kLeastExponent = -88.0F;  // n = -127: an exponent of 0, that is the factor 0
+  static QUIRE_INLINE Vec scale_down(Vec a, Vec n) {
+    const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
+    return {_mm256_mul_ps(a.v, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)))};
   }
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     const __m256i words = _mm256_cvtps_epi32(a.v);
@@ -235,13 +239,19 @@ struct Bf16Pairs {
   static QUIRE_INLINE __m256i bits(const uint16_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
-  static QUIRE_INLINE Vec first(const uint16_t* p) {
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(bits(p), 16))};
+  static QUIRE_INLINE __m256i bits(const uint16_t* p, size_t count) {
+    return _mm256_maskload_epi32(reinterpret_cast<const int*>(p), Vec::mask(count));
   }
-  static QUIRE_INLINE Vec second(const uint16_t* p) {
-    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000U));
-    return {_mm256_castsi256_ps(_mm256_and_si256(bits(p), upper))};
+  static QUIRE_INLINE Vec lower(__m256i bits) { return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16))}; }
+  static QUIRE_INLINE Vec upper(__m256i bits) {
+    const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xffff0000U));
+    return {_mm256_castsi256_ps(_mm256_and_si256(bits, mask))};
   }
+  static QUIRE_INLINE Vec first(const uint16_t* p) { return lower(bits(p)); }
+  static QUIRE_INLINE Vec second(const uint16_t* p) { return upper(bits(p)); }
+  // Of the first `count` pairs.
+  static QUIRE_INLINE Vec first(const uint16_t* p, size_t count) { return lower(bits(p, count)); }
+  static QUIRE_INLINE Vec second(const uint16_t* p, size_t count) { return upper(bits(p, count)); }
 };
 
 static_assert(VecType<Vec> && IntVecType<IntVec, Vec>);

@@ -12,9 +12,8 @@ namespace quire::kernels::cpu::avx512 {
 struct Vec {
   static constexpr size_t kLanes = 16;
   static constexpr size_t kRegisters = 32;
-  static constexpr size_t kAttentionRows = 4;
-  static constexpr size_t kScoreTiles = 4;
-  static constexpr size_t kAttentionOutRows = 4;
+  static constexpr size_t kAttentionRows = 6;
+  static constexpr size_t kAttentionVectors = 4;
 
   __m512 v;
 
@@ -55,6 +54,8 @@ struct Vec {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(up_to_end & ~up_to_begin), other.v, a.v)};
   }
   static QUIRE_INLINE Vec scale_by_pow2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+  static constexpr float kLeastExponent = -104.5F;
+  static QUIRE_INLINE Vec scale_down(Vec a, Vec n) { return scale_by_pow2(a, n); }
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
   }
@@ -209,6 +210,11 @@ struct I8 {
   static QUIRE_INLINE Vec load(const int8_t* p, size_t count) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(Vec::mask(count), p)))};
   }
+  /// Of integers, pairs of bf16, which they are exactly.
+  static QUIRE_INLINE __m512i bf16_pairs(Vec first, Vec second) {
+    return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first.v), 16),
+                           _mm512_castps_si512(second.v));
+  }
 };
 
 struct Bf16Pairs {
@@ -217,6 +223,14 @@ struct Bf16Pairs {
   }
   static QUIRE_INLINE Vec second(const uint16_t* p) {  // a mask in a vector would need one more register
     return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaaaaaaU, p))};
+  }
+  // Of the first `count` pairs.
+  static QUIRE_INLINE Vec first(const uint16_t* p, size_t count) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_maskz_loadu_epi32(Vec::mask(count), p), 16))};
+  }
+  static QUIRE_INLINE Vec second(const uint16_t* p, size_t count) {
+    const auto pairs = static_cast<__mmask32>((uint64_t{1} << 2 * count) - 1);
+    return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(pairs & 0xaaaaaaaaU, p))};
   }
 };
 

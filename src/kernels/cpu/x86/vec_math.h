@@ -7,13 +7,9 @@
 
 namespace quire::kernels::cpu {
 
-/// e^x within 2 ulp over the whole range (0 below, infinity above, NaN kept); exp(0) is exactly 1.
-/// Cody and Waite reduction to |r| <= ln(2) / 2, then the Taylor polynomial of degree 7.
+/// e^(x - n ln(2)) for n = x / ln(2), rounded: the Taylor polynomial of degree 7.
 template <VecType V>
-inline __attribute__((always_inline)) V vec_exp(V x) {
-  // max and min give their second operand for a NaN.
-  x = V::min(V::set1(89.0F), V::max(V::set1(-104.5F), x));
-  const V n = V::round(V::mul(x, V::set1(0x1.715476p+0F)));
+inline __attribute__((always_inline)) V exp_of_rest(V x, V n) {
   V r = V::fnma(n, V::set1(0x1.62e4p-1F), x);  // ln(2) in 15 bits: n times it is exact
   r = V::fnma(n, V::set1(0x1.7f7d1cp-20F), r);
   V p = V::set1(0x1.a01a02p-13F);
@@ -24,7 +20,25 @@ inline __attribute__((always_inline)) V vec_exp(V x) {
   p = V::fma(p, r, V::set1(0.5F));
   p = V::fma(p, r, V::set1(1.0F));
   p = V::fma(p, r, V::set1(1.0F));
-  return V::scale_by_pow2(p, n);
+  return p;
+}
+
+/// e^x within 2 ulp over the whole range (0 below, infinity above, NaN kept); exp(0) is exactly 1.
+/// Cody and Waite reduction to |r| <= ln(2) / 2, then a polynomial.
+template <VecType V>
+inline __attribute__((always_inline)) V vec_exp(V x) {
+  // max and min give their second operand for a NaN.
+  x = V::min(V::set1(89.0F), V::max(V::set1(-104.5F), x));
+  const V n = V::round(V::mul(x, V::set1(0x1.715476p+0F)));
+  return V::scale_by_pow2(exp_of_rest(x, n), n);
+}
+
+/// vec_exp() for x <= 0, in fewer instructions: 0 where e^x is not much above the subnormals.
+template <VecType V>
+inline __attribute__((always_inline)) V vec_exp_negative(V x) {
+  x = V::max(V::set1(V::kLeastExponent), x);
+  const V n = V::round(V::mul(x, V::set1(0x1.715476p+0F)));
+  return V::scale_down(exp_of_rest(x, n), n);
 }
 
 /// tanh x within 4 ulp, NaN kept. Near 0 an odd polynomial (the coefficients of Cephes' tanhf), elsewhere

@@ -1,0 +1,283 @@
+#include "kernels/cpu/x86/amx_tiles.h"
+#include "kernels/cpu/x86/attention_kernels.h"
+#include "kernels/cpu/x86/tables.h"
+#include "kernels/cpu/x86/vec_avx512.h"
+
+// Attention with the tile registers of AMX, 16 query rows at a time: queries and weights are rounded to bf16,
+// as DotPairs of avx512_bf16.cpp does, and each element adds the products of 32 or 16 dimensions, or of 16
+// keys, at a time, in their order. Rows of a tile that are not asked for are computed from whatever lies
+// behind the others; the scratch memory has room for them, and nobody reads their results.
+namespace quire::kernels::cpu::amx {
+namespace {
+
+using avx512::Vec;
+
+constexpr size_t kHalfRows = 8;            // pairs of 16 dimensions or keys
+constexpr size_t kPairBytes = 64;          // of 16 lanes
+constexpr size_t kPairs = kPairBytes / 2;  // elements of them
+
+// Tile registers: 0..3 sums; 4 and 5 factors and pairs of 32 dimensions; 6 and 7 the same of 16 dimensions or
+// keys.
+class Registers {
+ public:
+  Registers() {
+    TileConfig config;
+    for (size_t i = 0; i < 8; ++i) {
+      config.row_bytes[i] = i == 6 ? kTileRowBytes / 2 : kTileRowBytes;
+      config.rows[i] = i == 7 ? kHalfRows : kTileRows;
+    }
+    finish_writes();
+    _tile_loadconfig(&config);
+  }
+  Registers(const Registers&) = delete;
+  Registers& operator=(const Registers&) = delete;
+  ~Registers() { _tile_release(); }
+};
+
+/// bf16 in pairs, or what int8 was widened to.
+template <bool kScales>
+struct Pairs {
+  using Element = uint16_t;
+  using Wide = void;
+  static constexpr bool kScaled = kScales;
+  static constexpr size_t kStep = 2;
+  static constexpr size_t kLane = 2;
+  static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
+    const __m256i rounded = avx512::Bf16::narrow(values);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(numbers) + first), rounded);
+    return avx512::Bf16::widen(rounded);
+  }
+};
+
+/// int8, of which each integer is a bf16 exactly.
+struct Bytes {
+  using Element = int8_t;
+  using Wide = Pairs<true>;
+  static constexpr bool kScaled = true;
+  static constexpr size_t kStep = 2;
+  static constexpr size_t kLane = 1;
+  static constexpr size_t kWidenRows = 1;
+  static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
+    return Wide::keep(numbers, first, values);
+  }
+  static QUIRE_INLINE void widen(const int8_t* from, uint16_t* to, size_t width, size_t lanes) {
+    if (lanes == 0) {
+      _mm512_storeu_si512(to, avx512::I8::bf16_pairs(avx512::I8::load(from), avx512::I8::load(from + width)));
+    } else {
+      const Vec second = avx512::I8::load(from + width, lanes);
+      const __m512i pairs = avx512::I8::bf16_pairs(avx512::I8::load(from, lanes), second);
+      _mm512_mask_storeu_epi32(to, Vec::mask(lanes), pairs);
+    }
+  }
+};
+
+// The products of one tile of factors with a tile of keys each, or with 16 dimensions of values each, `apart`
+// from another. The intrinsics take numerals alone.
+QUIRE_INLINE void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+QUIRE_INLINE void store_sums(float* to, size_t stride, size_t count) {
+  _tile_stored(0, to, stride);
+  if (count > 1) _tile_stored(1, to + kTileKeys, stride);
+  if (count > 2) _tile_stored(2, to + 2 * kTileKeys, stride);
+  if (count > 3) _tile_stored(3, to + 3 * kTileKeys, stride);
+}
+QUIRE_INLINE void multiply_keys_32(const uint16_t* const (&pairs)[kStretchTiles], size_t shift) {
+  _tile_loadd(5, pairs[0] + shift, kPairBytes);
+  _tile_dpbf16ps(0, 4, 5);
+  _tile_loadd(5, pairs[1] + shift, kPairBytes);
+  _tile_dpbf16ps(1, 4, 5);
+  _tile_loadd(5, pairs[2] + shift, kPairBytes);
+  _tile_dpbf16ps(2, 4, 5);
+  _tile_loadd(5, pairs[3] + shift, kPairBytes);
+  _tile_dpbf16ps(3, 4, 5);
+}
+QUIRE_INLINE void multiply_keys_16(const uint16_t* const (&keys)[kStretchTiles], size_t shift) {
+  _tile_loadd(7, keys[0] + shift, kPairBytes);
+  _tile_dpbf16ps(0, 6, 7);
+  _tile_loadd(7, keys[1] + shift, kPairBytes);
+  _tile_dpbf16ps(1, 6, 7);
+  _tile_loadd(7, keys[2] + shift, kPairBytes);
+  _tile_dpbf16ps(2, 6, 7);
+  _tile_loadd(7, keys[3] + shift, kPairBytes);
+  _tile_dpbf16ps(3, 6, 7);
+}
+QUIRE_INLINE void multiply_apart_16(const uint16_t* pairs, size_t apart, size_t stride, size_t count) {
+  _tile_loadd(7, pairs, stride);
+  _tile_dpbf16ps(0, 6, 7);
+  if (count > 1) {
+    _tile_loadd(7, pairs + apart, stride);
+    _tile_dpbf16ps(1, 6, 7);
+  }
+  if (count > 2) {
+    _tile_loadd(7, pairs + 2 * apart, stride);
+    _tile_dpbf16ps(2, 6, 7);
+  }
+  if (count > 3) {
+    _tile_loadd(7, pairs + 3 * apart, stride);
+    _tile_dpbf16ps(3, 6, 7);
+  }
+}
+
+/// Copies the last dimensions of the keys, fewer than 16, and puts zeros behind them: kHalfRows rows of pairs
+/// for each tile.
+void copy_last_dims(const uint16_t* const (&keys)[kStretchTiles], size_t from, size_t head_dim,
+                    uint16_t* to) {
+  for (const uint16_t* tile : keys) {
+    for (size_t d = from; d < from + 2 * kHalfRows; d += 2, to += kPairs) {
+      const __m512i pairs = d < head_dim ? _mm512_loadu_si512(tile + d * kTileKeys) : _mm512_setzero_si512();
+      _mm512_storeu_si512(to, pairs);
+    }
+  }
+}
+
+/// Copies a tile of values with zeros for keys outside of [begin, end), for NaN times zero is no zero, and
+/// for dimensions behind the head's.
+void copy_values(const uint16_t* from, size_t head_dim, int begin, int end, uint16_t* to, size_t padded_dim) {
+  for (int key = 0; key < static_cast<int>(kTileKeys); key += 2) {
+    const auto sees = [&](int which) { return which >= begin && which < end; };
+    const uint32_t both = (sees(key) ? 0xffffU : 0) | (sees(key + 1) ? 0xffff0000U : 0);
+    const __m512i mask = _mm512_set1_epi32(static_cast<int>(both));
+    for (size_t d = 0; d < padded_dim; d += Vec::kLanes) {
+      const size_t lanes = head_dim - d < Vec::kLanes ? head_dim - d : Vec::kLanes;
+      const __m512i pairs = _mm512_maskz_loadu_epi32(Vec::mask(lanes), from + 2 * d);
+      _mm512_storeu_si512(to + 2 * d, _mm512_and_si512(pairs, mask));
+    }
+    from += 2 * head_dim;
+    to += 2 * padded_dim;
+  }
+}
+
+}  // namespace
+}  // namespace quire::kernels::cpu::amx
+
+namespace quire::kernels::cpu {
+
+template <bool kScales>
+struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> {
+  using Vec = avx512::Vec;
+  using At = Stretch<Vec, amx::Pairs<kScales>>;
+
+  static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
+                    uint32_t, const At& at) {
+    const size_t head_dim = args.head_dim;
+    const size_t stride = rows.padded_dim * sizeof(float);
+    const size_t whole = head_dim / 32 * 32;
+    const size_t rest = head_dim % 32;
+    const bool copied = rest % 16 != 0;
+    auto* last = reinterpret_cast<uint16_t*>(rows.free);
+    if (copied) amx::copy_last_dims(at.keys, head_dim / 16 * 16, head_dim, last);
+    amx::finish_writes();
+    const size_t first_row = size_t{begin} * args.group;
+    for (size_t row = first_row; row < size_t{end} * args.group; row += kTileRows) {
+      const auto* factors = reinterpret_cast<const uint16_t*>(rows.q + row * rows.padded_dim);
+      amx::zero_sums();
+      for (size_t d = 0; d < whole; d += 32) {
+        if (!kScales && row == first_row) prefetch(at, d);
+        _tile_loadd(4, factors + d, stride);
+        amx::multiply_keys_32(at.keys, d * kTileKeys);
+      }
+      if (rest >= 16) {
+        _tile_loadd(6, factors + whole, stride);
+        amx::multiply_keys_16(at.keys, whole * kTileKeys);
+      }
+      if (copied) {
+        _tile_loadd(6, factors + head_dim / 16 * 16, stride);
+        amx::multiply_apart_16(last, amx::kHalfRows * amx::kPairs, amx::kPairBytes, kStretchTiles);
+      }
+      amx::store_sums(rows.weights + row * kStretchKeys, kStretchKeys * sizeof(float), kStretchTiles);
+    }
+  }
+
+  static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
+                         const At& at, KeyRange<Vec> range) {
+    const size_t padded = rows.padded_dim;
+    float* sums = rows.free;
+    const Values values = find_values(args, rows, at, range);
+    amx::finish_writes();
+    for (size_t row = first; row < last; row += kTileRows) {
+      for (size_t d = 0; d < padded; d += 4 * kTileKeys) {
+        const size_t count = (padded - d) / kTileKeys < 4 ? (padded - d) / kTileKeys : 4;
+        const auto* weights = reinterpret_cast<const uint16_t*>(rows.weights + row * kStretchKeys);
+        amx::zero_sums();
+        for (size_t tile = values.begin; tile < values.end; ++tile) {
+          _tile_loadd(6, weights + tile * kTileKeys, kStretchKeys * sizeof(float));
+          amx::multiply_apart_16(values.tiles[tile] + 2 * d, 2 * kTileKeys, values.strides[tile], count);
+        }
+        amx::store_sums(sums + d, padded * sizeof(float), count);
+      }
+      const size_t some = last - row < kTileRows ? last - row : kTileRows;
+      for (size_t i = 0; i < some; ++i) add(rows, row + i, sums + i * padded);
+    }
+  }
+
+ private:
+  /// The tiles [begin, end) of values and how far apart their rows of pairs are, in bytes.
+  struct Values {
+    size_t begin;
+    size_t end;
+    const uint16_t* tiles[kStretchTiles];
+    size_t strides[kStretchTiles];
+  };
+
+  static Values find_values(const AttentionArgs& args, const AttentionRows<Vec>& rows, const At& at,
+                            KeyRange<Vec> range) {
+    constexpr int kKeys = kTileKeys;
+    Values values = {static_cast<size_t>(range.begin / kKeys),
+                     static_cast<size_t>((range.end + kKeys - 1) / kKeys),
+                     {},
+                     {}};
+    auto* free = reinterpret_cast<uint16_t*>(rows.free + kTileRows * rows.padded_dim);
+    for (size_t tile = values.begin; tile < values.end; ++tile) {
+      const int begin = range.begin - static_cast<int>(tile) * kKeys;
+      const int end = range.end - static_cast<int>(tile) * kKeys;
+      values.tiles[tile] = at.values[tile];
+      values.strides[tile] = 2 * args.head_dim * sizeof(uint16_t);
+      if (begin <= 0 && end >= kKeys && args.head_dim == rows.padded_dim) continue;
+      amx::copy_values(at.values[tile], args.head_dim, begin, end, free, rows.padded_dim);
+      values.tiles[tile] = free;
+      values.strides[tile] = 2 * rows.padded_dim * sizeof(uint16_t);
+      free += kTileKeys * rows.padded_dim;
+    }
+    return values;
+  }
+
+  /// The lines of the next keys and values that lie where those of 32 dimensions do now.
+  static QUIRE_INLINE void prefetch(const At& at, size_t d) {
+    for (size_t tile = 0; tile < kStretchTiles; ++tile) {
+      for (size_t i = 0; i < kTileRows; ++i) {
+        __builtin_prefetch(at.next_keys[tile] + d * kTileKeys + i * amx::kPairs);
+        __builtin_prefetch(at.next_values[tile] + d * kTileKeys + i * amx::kPairs);
+      }
+    }
+  }
+
+  static QUIRE_INLINE void add(const AttentionRows<Vec>& rows, size_t row, const float* sums) {
+    float* out = rows.out + row * rows.padded_dim;
+    const Vec rescale = Vec::set1(rows.rescale[row]);
+    for (size_t d = 0; d < rows.padded_dim; d += Vec::kLanes) {
+      Vec::store(out + d, Vec::fma(Vec::load(out + d), rescale, Vec::load(sums + d)));
+    }
+  }
+};
+
+}  // namespace quire::kernels::cpu
+
+namespace quire::kernels::cpu::amx {
+namespace {
+
+template <class Format>
+void attention_tiles(const AttentionArgs& args) {
+  const Registers registers;
+  attention<Vec, Format>(args);
+}
+
+}  // namespace
+
+extern const AttentionKernel kBf16Attention = attention_tiles<Pairs<false>>;
+extern const AttentionKernel kInt8Attention = attention_tiles<Bytes>;
+
+}  // namespace quire::kernels::cpu::amx

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
+
+// How attention multiplies with K and V as they are stored. A tile of K or V is a matrix, whose rows lie
+// along the lanes: of K [head_dim][kTileKeys], of V [kTileKeys][head_dim]. A product takes kStep rows of it
+// at once. The factors are numbers of a query row: its query, or its weights.
+//   Element, kScaled   as in ReadFormat
+//   kStep, kLane       elements of a lane in a product; how far apart neighbouring lanes are. If kLane is
+//                      kStep, the elements of a lane lie side by side, else `width` apart: the rows' width
+//   kMostRows          query rows for which sums of V::kAttentionVectors vectors fit the registers
+//   kPrefetches        whether the tiles come from the cache, so that the next ones are prefetched
+//   Operand            V::kLanes lanes: load(from, width), load(from, width, lanes)
+//   Factor             kStep factors, the same for every lane: factor(numbers, step)
+//   multiply_add       (sum, operand, factor): the elements of a lane in a fixed order
+//   multiply_add_one   the same for element kOne alone; the others may be anything, also NaN
+//   keep               (numbers, first, values) makes V::kLanes factors of f32; returns what they are now
+//   Wide, kWidenRows   the format in which so many rows or more multiply, once widen() has written it; void:
+//   none widen              (from, to, width, lanes) writes V::kLanes lanes in that format; only the first
+//   `lanes`
+//                      if that is not 0
+namespace quire::kernels::cpu {
+
+/// From this many rows on, it pays to widen K and V once for all of them.
+inline constexpr size_t kWidenRows = 12;
+
+template <VecType V, class Format>
+struct Widened;
+
+/// Elements one by one, which Stored reads as f32.
+template <VecType V, class Stored>
+struct Singles {
+  using Element = typename Stored::Element;
+  using Operand = V;
+  using Factor = V;
+  static constexpr bool kScaled = Stored::kScaled;
+  using Wide = std::conditional_t<sizeof(Element) < sizeof(float), Widened<V, Singles>, void>;
+  static constexpr size_t kWidenRows = cpu::kWidenRows;
+  static constexpr size_t kStep = 1;
+  static constexpr size_t kLane = 1;
+  static constexpr size_t kMostRows = V::kAttentionRows;
+  static constexpr bool kPrefetches = true;
+  static QUIRE_INLINE Operand load(const Element* p, size_t) { return Stored::load(p); }
+  static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) { return Stored::load(p, lanes); }
+  static QUIRE_INLINE Factor factor(const float* numbers, size_t step) { return V::set1(numbers[step]); }
+  static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) { return V::fma(a, b, sum); }
+  template <size_t kOne>
+  static QUIRE_INLINE V multiply_add_one(V sum, Operand a, Factor b) {
+    return multiply_add(sum, a, b);
+  }
+  static QUIRE_INLINE V keep(float* numbers, size_t first, V values) {
+    V::store(numbers + first, values);
+    return values;
+  }
+  static QUIRE_INLINE void widen(const Element* from, float* to, size_t, size_t lanes) {
+    if (lanes == 0) return V::store(to, Stored::load(from));
+    V::store(to, Stored::load(from, lanes), lanes);
+  }
+};
+
+/// Pairs of bf16, each widened to f32, which Stored does: first() and second() of the pairs in a vector.
+template <VecType V, class Stored>
+struct Pairs {
+  using Element = uint16_t;
+  struct Operand {
+    V first;
+    V second;
+  };
+  using Factor = Operand;
+  static constexpr bool kScaled = false;
+  using Wide = Widened<V, Pairs>;
+  static constexpr size_t kWidenRows = cpu::kWidenRows;
+  static constexpr size_t kStep = 2;
+  static constexpr size_t kLane = 2;
+  static constexpr size_t kMostRows = 4;
+  static constexpr bool kPrefetches = true;
+  static QUIRE_INLINE Operand load(const Element* p, size_t) { return {Stored::first(p), Stored::second(p)}; }
+  static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) {
+    return {Stored::first(p, lanes), Stored::second(p, lanes)};
+  }
+  static QUIRE_INLINE Factor factor(const float* numbers, size_t step) {
+    return {V::set1(numbers[2 * step]), V::set1(numbers[2 * step + 1])};
+  }
+  static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) {
+    return V::fma(a.second, b.second, V::fma(a.first, b.first, sum));
+  }
+  template <size_t kOne>
+  static QUIRE_INLINE V multiply_add_one(V sum, Operand a, Factor b) {
+    return kOne == 0 ? V::fma(a.first, b.first, sum) : V::fma(a.second, b.second, sum);
+  }
+  static QUIRE_INLINE V keep(float* numbers, size_t first, V values) {
+    V::store(numbers + first, values);
+    return values;
+  }
+  static QUIRE_INLINE void widen(const Element* from, float* to, size_t width, size_t lanes) {
+    if (lanes == 0) {
+      const Operand both = load(from, width);
+      V::store(to, both.first);
+      V::store(to + width, both.second);
+    } else {
+      const Operand both = load(from, width, lanes);
+      V::store(to, both.first, lanes);
+      V::store(to + width, both.second, lanes);
+    }
+  }
+};
+
+/// What widen() wrote for Format: f32, one by one.
+template <VecType V, class Format>
+struct WideElements {
+  using Element = float;
+  static constexpr bool kScaled = Format::kScaled;
+  static QUIRE_INLINE V load(const float* p) { return V::load(p); }
+  static QUIRE_INLINE V load(const float* p, size_t count) { return V::load(p, count); }
+};
+template <VecType V, class Format>
+struct Widened : Singles<V, WideElements<V, Format>> {
+  using Wide = void;
+  static constexpr bool kPrefetches = false;
+};
+
+}  // namespace quire::kernels::cpu

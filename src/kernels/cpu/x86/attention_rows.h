@@ -1,0 +1,369 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/x86/attention_formats.h"
+#include "kernels/cpu/x86/vec_math.h"
+
+// Attention of query rows (a row is a token's query head) over one stretch of keys. However many rows are
+// computed together, each row does the same operations in the same order:
+//   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys
+//   rescale = exp(old maximum - new maximum), times the sum and the output
+//   output  = output + weight * V[key], keys ascending and only those that the row sees
+namespace quire::kernels::cpu {
+
+template <VecType V>
+struct AttentionRows {
+  float* q;        // [rows][padded_dim], scaled: factors of the format
+  float* out;      // [rows][padded_dim]
+  float* weights;  // [rows][kStretchKeys]: scores, then exp(score - maximum) as factors of the format
+  float* max;      // [rows]
+  float* sum;
+  float* rescale;
+  float* free;  // memory for the products
+  size_t padded_dim;
+};
+
+/// The keys of a stretch that a token's rows read: [begin, end) of 0..kStretchKeys.
+template <VecType V>
+struct KeyRange {
+  int begin;
+  int end;
+  QUIRE_INLINE bool operator==(const KeyRange& other) const {
+    return begin == other.begin && end == other.end;
+  }
+};
+
+template <VecType V>
+QUIRE_INLINE uint32_t first_key(const AttentionArgs& args, uint32_t position) {
+  return args.window != 0 && position >= args.window ? position - args.window + 1 : 0;
+}
+
+template <VecType V>
+QUIRE_INLINE KeyRange<V> visible(const AttentionArgs& args, uint32_t token, uint32_t base) {
+  const uint32_t position = args.first_position + token;
+  const uint32_t first = first_key<V>(args, position);
+  KeyRange<V> range = {0, 0};
+  if (position < base || first >= base + kStretchKeys) return range;
+  range.begin = first > base ? static_cast<int>(first - base) : 0;
+  const uint32_t end = position - base + 1;
+  range.end = static_cast<int>(end < kStretchKeys ? end : kStretchKeys);
+  return range;
+}
+
+/// K and V of a stretch for this task's K/V head, by tiles of kTileKeys keys. Tiles that no row reads point
+/// to a tile that some row reads. Tiles are too far apart for the hardware prefetcher: the next ones are
+/// prefetched line by line while the tiles of this stretch are processed, so that memory access and
+/// arithmetic overlap.
+template <VecType V, class Format>
+struct Stretch {
+  using Element = typename Format::Element;
+  const Element* keys[kStretchTiles];  // see attention_formats.h
+  const Element* values[kStretchTiles];
+  const float* key_scales[kStretchTiles];  // [kTileKeys], if Format::kScaled
+  const float* value_scales[kStretchTiles];
+  const Element* next_keys[kStretchTiles];  // of the next stretch, or the same ones
+  const Element* next_values[kStretchTiles];
+
+  QUIRE_INLINE void fetch(const Stretch& next) {
+    for (size_t i = 0; i < kStretchTiles; ++i) {
+      next_keys[i] = next.keys[i];
+      next_values[i] = next.values[i];
+    }
+  }
+};
+
+/// Calls body.template operator()<rows>(first row) for tiles of rows, most of them as high as kMost.
+template <VecType V, size_t kMost, class Body>
+QUIRE_INLINE void for_row_tiles(size_t row, size_t end, const Body& body) {
+  for (; row + kMost <= end; row += kMost) body.template operator()<kMost>(row);
+  if constexpr (kMost > 4) {
+    if (row + 4 <= end) {
+      body.template operator()<4>(row);
+      row += 4;
+    }
+  }
+  if (row + 2 <= end) {
+    body.template operator()<2>(row);
+    row += 2;
+  }
+  if (row < end) body.template operator()<1>(row);
+}
+
+/// Scores of kRows rows for as many tiles as V::kAttentionVectors vectors have keys.
+template <VecType V, class Format, size_t kRows>
+QUIRE_INLINE void score_rows(const AttentionRows<V>& rows, size_t row,
+                             const typename Format::Element* const* keys,
+                             const typename Format::Element* const* next, float* weights, size_t head_dim) {
+  constexpr size_t kOfTile = kTileKeys / V::kLanes;
+  constexpr size_t kVectors = V::kAttentionVectors;
+  constexpr size_t kRow = kTileKeys * Format::kStep;
+  V sums[kRows][kVectors];
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::zero();
+  }
+  const float* q = rows.q + row * rows.padded_dim;
+  for (size_t step = 0; step < head_dim / Format::kStep; ++step) {
+    if constexpr (Format::kPrefetches) {
+      QUIRE_UNROLL
+      for (size_t tile = 0; tile < kVectors / kOfTile; ++tile) __builtin_prefetch(next[tile] + step * kRow);
+    }
+    typename Format::Operand k[kVectors];
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      k[j] =
+          Format::load(keys[j / kOfTile] + step * kRow + j % kOfTile * V::kLanes * Format::kLane, kTileKeys);
+    }
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const typename Format::Factor factor = Format::factor(q + i * rows.padded_dim, step);
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = Format::multiply_add(sums[i][j], k[j], factor);
+    }
+  }
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      V::store(weights + (row + i) * kStretchKeys + j * V::kLanes, sums[i][j]);
+    }
+  }
+}
+
+/// Scores of the tokens [begin, end), but of those tiles only that they see.
+template <VecType V, class Format>
+void score(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
+           uint32_t base, const Stretch<V, Format>& at) {
+  constexpr size_t kTiles = V::kAttentionVectors * V::kLanes / kTileKeys;
+  for (size_t tile = 0; tile < kStretchTiles; tile += kTiles) {
+    const auto first = static_cast<int>(tile * kTileKeys);
+    uint32_t from = begin;
+    while (from < end && visible<V>(args, from, base).end <= first) ++from;
+    uint32_t to = from;
+    while (to < end && visible<V>(args, to, base).begin < first + static_cast<int>(kTiles * kTileKeys)) ++to;
+    for_row_tiles<V, Format::kMostRows>(
+        size_t{from} * args.group, size_t{to} * args.group, [&]<size_t kRows>(size_t row) {
+          score_rows<V, Format, kRows>(rows, row, at.keys + tile, at.next_keys + tile,
+                                       rows.weights + tile * kTileKeys, args.head_dim);
+        });
+  }
+}
+
+/// Converts scores to weights (times the scale of the value) and updates the row's maximum and sum. kAll: the
+/// range is the whole stretch.
+template <VecType V, class Format, bool kAll>
+QUIRE_INLINE void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap,
+                         const Stretch<V, Format>& at) {
+  constexpr size_t kOfTile = kTileKeys / V::kLanes;
+  constexpr size_t kVectors = kStretchTiles * kOfTile;
+  const V nothing = V::set1(-__builtin_inff());
+  float* weights = rows.weights + row * kStretchKeys;
+  V scores[kVectors];
+  V top = nothing;
+  QUIRE_UNROLL
+  for (size_t j = 0; j < kVectors; ++j) {
+    V value = V::load(weights + j * V::kLanes);
+    if constexpr (Format::kScaled) {
+      value = V::mul(value, V::load(at.key_scales[j / kOfTile] + j % kOfTile * V::kLanes));
+    }
+    if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
+    if (!kAll) {
+      value = V::select_range(value, nothing, static_cast<int>(j * V::kLanes), range.begin, range.end);
+    }
+    scores[j] = value;
+    top = V::max(top, value);
+  }
+  const float stretch_max = V::max_lane(top);
+  const float old_max = rows.max[row];
+  const float new_max = stretch_max > old_max ? stretch_max : old_max;
+  V total = V::zero();
+  QUIRE_UNROLL
+  for (size_t j = 0; j < kVectors; ++j) {
+    const V weight = vec_exp_negative(V::sub(scores[j], V::set1(new_max)));
+    if constexpr (Format::kScaled) {
+      total = V::add(total, weight);
+      const V scale = V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes);
+      V scaled = V::mul(weight, scale);
+      if (!kAll) {  // a key that was never written has any scale
+        scaled = V::select_range(scaled, V::zero(), static_cast<int>(j * V::kLanes), range.begin, range.end);
+      }
+      Format::keep(weights, j * V::kLanes, scaled);
+    } else {
+      total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
+    }
+  }
+  float rescale = 1.0F;
+  if (new_max != old_max) rescale = V::first_lane(vec_exp_negative(V::set1(old_max - new_max)));
+  rows.max[row] = new_max;
+  rows.sum[row] = rows.sum[row] * rescale + V::sum(total);
+  rows.rescale[row] = rescale;
+}
+
+template <VecType V, class Format>
+void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, KeyRange<V> range, float soft_cap,
+                 const Stretch<V, Format>& at) {
+  if (range.begin == 0 && range.end == kStretchKeys) {
+    for (size_t row = begin; row < end; ++row) soften<V, Format, true>(rows, row, range, soft_cap, at);
+  } else {
+    for (size_t row = begin; row < end; ++row) soften<V, Format, false>(rows, row, range, soft_cap, at);
+  }
+}
+
+/// Rows of output in registers: kVectors vectors of the head from `d` on, for kRows rows that read the same
+/// keys. The last vector has `tail` lanes if that is not 0.
+template <VecType V, class Format, size_t kRows, size_t kVectors>
+struct OutputTile {
+  using Element = typename Format::Element;
+  const AttentionRows<V>& rows;
+  size_t row;
+  size_t d;
+  size_t tail;
+  size_t head_dim;
+  V sums[kRows][kVectors];
+
+  QUIRE_INLINE float* place(size_t i, size_t j) {
+    return rows.out + (row + i) * rows.padded_dim + d + j * V::kLanes;
+  }
+
+  QUIRE_INLINE void load() {
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const V rescale = V::set1(rows.rescale[row + i]);
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::mul(V::load(place(i, j)), rescale);
+    }
+  }
+
+  QUIRE_INLINE void store() {
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) V::store(place(i, j), sums[i][j]);
+    }
+  }
+
+  static QUIRE_INLINE void prefetch_row(const Element* from) {
+    QUIRE_UNROLL
+    for (size_t byte = 0; byte < kVectors * V::kLanes * Format::kLane * sizeof(Element); byte += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + byte);
+    }
+  }
+
+  /// Adds the products of kStep keys, or of the kOne-th of them if that is less than kStep. `from` has their
+  /// values from `d` on, `step` is their place among the weights.
+  template <size_t kOne>
+  QUIRE_INLINE void add(const Element* from, const Element* next, size_t step) {
+    if constexpr (Format::kPrefetches) {
+      QUIRE_UNROLL
+      for (size_t i = 0; i < Format::kStep / Format::kLane; ++i) prefetch_row(next + i * head_dim);
+    }
+    typename Format::Operand v[kVectors];
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      const Element* at = from + j * V::kLanes * Format::kLane;
+      v[j] = tail == 0 ? Format::load(at, head_dim) : Format::load(at, head_dim, tail);
+    }
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const auto factor = Format::factor(rows.weights + (row + i) * kStretchKeys, step);
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) {
+        sums[i][j] = kOne < Format::kStep ? Format::template multiply_add_one<kOne>(sums[i][j], v[j], factor)
+                                          : Format::multiply_add(sums[i][j], v[j], factor);
+      }
+    }
+  }
+};
+
+template <VecType V, class Format, size_t kRows, size_t kVectors>
+QUIRE_INLINE void accumulate_part(const AttentionRows<V>& rows, size_t row, size_t d,
+                                  const Stretch<V, Format>& at, size_t head_dim, KeyRange<V> range,
+                                  size_t tail) {
+  constexpr size_t kStep = Format::kStep;
+  constexpr size_t kTileSteps = kTileKeys / kStep;
+  OutputTile<V, Format, kRows, kVectors> tile = {rows, row, d, tail, head_dim, {}};
+  tile.load();
+  const auto shift = [&](size_t step) { return step % kTileSteps * head_dim * kStep + d * Format::kLane; };
+  const auto add_one = [&]<size_t kOne>(size_t step) __attribute__((always_inline)) {
+    tile.template add<kOne>(at.values[step / kTileSteps] + shift(step),
+                            at.next_values[step / kTileSteps] + shift(step), step);
+  };
+  // Of the first lanes and of the last ones, the range may have only a part.
+  const auto begin = static_cast<size_t>(range.begin);
+  const auto end = static_cast<size_t>(range.end);
+  size_t step = begin / kStep;
+  if constexpr (kStep == 2) {
+    if (begin % kStep != 0) add_one.template operator()<1>(step++);
+  }
+  const size_t whole = end / kStep;
+  while (step < whole) {
+    const size_t of_tile = step / kTileSteps;
+    const size_t tile_end = (of_tile + 1) * kTileSteps < whole ? (of_tile + 1) * kTileSteps : whole;
+    const typename Format::Element* from = at.values[of_tile] + shift(step);
+    const typename Format::Element* next = at.next_values[of_tile] + shift(step);
+    for (; step < tile_end; ++step) {
+      tile.template add<kStep>(from, next, step);
+      from += head_dim * kStep;
+      next += head_dim * kStep;
+    }
+  }
+  if constexpr (kStep == 2) {
+    if (step * kStep < end) add_one.template operator()<0>(step);
+  }
+  tile.store();
+}
+
+/// Adds the values for kRows rows that read the same keys.
+template <VecType V, class Format, size_t kRows>
+void accumulate(const AttentionRows<V>& rows, size_t row, const Stretch<V, Format>& at, size_t head_dim,
+                KeyRange<V> range) {
+  constexpr size_t kMost = kRows <= 2 ? 4 : V::kAttentionVectors;
+  size_t d = 0;
+  for (; d + kMost * V::kLanes <= head_dim; d += kMost * V::kLanes) {
+    accumulate_part<V, Format, kRows, kMost>(rows, row, d, at, head_dim, range, 0);
+  }
+  for (; d + V::kLanes <= head_dim; d += V::kLanes) {
+    accumulate_part<V, Format, kRows, 1>(rows, row, d, at, head_dim, range, 0);
+  }
+  if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, at, head_dim, range, head_dim - d);
+}
+
+/// The products of a stretch, by rows of lanes. A level with other products for a format specializes it.
+template <VecType V, class Format>
+struct StretchProducts {
+  static QUIRE_INLINE void score(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin,
+                                 uint32_t end, uint32_t base, const Stretch<V, Format>& at) {
+    cpu::score<V, Format>(args, rows, begin, end, base, at);
+  }
+  /// For the rows [first, last), which read the same keys.
+  static QUIRE_INLINE void accumulate(const AttentionArgs& args, const AttentionRows<V>& rows, size_t first,
+                                      size_t last, const Stretch<V, Format>& at, KeyRange<V> range) {
+    for_row_tiles<V, Format::kMostRows>(first, last, [&]<size_t kRows>(size_t row) {
+      cpu::accumulate<V, Format, kRows>(rows, row, at, args.head_dim, range);
+    });
+  }
+};
+
+/// One stretch for the tokens [begin, end), all of which read some of its keys.
+template <VecType V, class Format>
+void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
+                    uint32_t base, const Stretch<V, Format>& at) {
+  StretchProducts<V, Format>::score(args, rows, begin, end, base, at);
+  uint32_t token = begin;
+  while (token < end) {  // tokens that read the same keys are computed together
+    const KeyRange<V> range = visible<V>(args, token, base);
+    const size_t first_row = size_t{token} * args.group;
+    do {
+      ++token;
+    } while (token < end && visible<V>(args, token, base) == range);
+    const size_t last_row = size_t{token} * args.group;
+    soften_rows<V, Format>(rows, first_row, last_row, range, args.soft_cap, at);
+    StretchProducts<V, Format>::accumulate(args, rows, first_row, last_row, at, range);
+  }
+}
+
+}  // namespace quire::kernels::cpu
