@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -154,10 +155,6 @@ class AttentionPass {
     }
     for_each(items_ * spans_,
              [&](size_t i, uint32_t thread) { attend_span(i / spans_, i % spans_, thread); });
-    for_each(items_, [&](size_t item, uint32_t thread) {
-      const cpu::AttentionArgs args = args_of(item, thread);
-      kernels_.merge_spans(args, partials_ + item * spans_ * span_floats_, spans_of(args).count);
-    });
   }
 
  private:
@@ -172,16 +169,20 @@ class AttentionPass {
     spans_ = few ? most_spans(seqs_, params_.window) : 1;
     const size_t index_bytes = round_up(seqs_.size() * sizeof(size_t), kLine);
     const size_t threads_bytes = pool_.num_threads() * thread_bytes_;
+    const size_t missing_bytes = spans_ > 1 ? round_up(items_ * sizeof(uint32_t), kLine) : 0;
     const size_t partial_bytes = spans_ > 1 ? items_ * spans_ * span_floats_ * sizeof(float) : 0;
-    scratch.reserve(index_bytes + threads_bytes + partial_bytes);
+    scratch.reserve(index_bytes + threads_bytes + missing_bytes + partial_bytes);
     first_tile_ = scratch.as<size_t>();
     threads_ = scratch.data() + index_bytes;
-    partials_ = reinterpret_cast<float*>(threads_ + threads_bytes);
+    missing_ = reinterpret_cast<uint32_t*>(threads_ + threads_bytes);
+    partials_ = reinterpret_cast<float*>(threads_ + threads_bytes + missing_bytes);
     size_t first = 0;
     for (size_t i = 0; i < seqs_.size(); ++i) {
       first_tile_[i] = first;
       first += tiles_of(seqs_[i]);
     }
+    for (size_t item = 0; spans_ > 1 && item < items_; ++item)
+      missing_[item] = spans_of(args_of(item, 0)).count;
   }
 
   size_t tiles_of(const AttentionSeq& seq) const {
@@ -227,15 +228,19 @@ class AttentionPass {
     kernels_.attention[cpu::kv_index(layout_.dtype)](args);
   }
 
-  /// The `number`-th of the spans that the item sees, if there are so many.
+  /// The `number`-th of the spans that the item sees, if there are so many. Who computes an item's last one
+  /// merges them, so that nobody waits for all items.
   void attend_span(size_t item, size_t number, uint32_t thread) const {
     cpu::AttentionArgs args = args_of(item, thread);
     const Spans spans = spans_of(args);
     if (number >= spans.count) return;
+    float* partials = partials_ + item * spans_ * span_floats_;
     args.span = spans.first + static_cast<uint32_t>(number);
-    args.partials = partials_ + item * spans_ * span_floats_ +
-                    number * args.num_tokens * group_ * cpu::partial_floats(padded_dim_);
+    args.partials = partials + number * args.num_tokens * group_ * cpu::partial_floats(padded_dim_);
     attend(args);
+    if (std::atomic_ref(missing_[item]).fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    args.partials = nullptr;
+    kernels_.merge_spans(args, partials, spans.count);
   }
 
   template <class Body>
@@ -265,6 +270,7 @@ class AttentionPass {
   size_t spans_ = 1;  // that are shared, of the item that has most
   size_t* first_tile_ = nullptr;
   std::byte* threads_ = nullptr;
+  uint32_t* missing_ = nullptr;  // spans of each item that are not computed yet, if they are shared
   float* partials_ = nullptr;
 };
 
