@@ -60,6 +60,9 @@ class Backend {
   virtual uint64_t untouched_bytes() const = 0;
   /// How much a step of `step_time` computes. A measurement overwrites the pool, so no block may be in use.
   virtual StepSpeeds probe(Nanos step_time) = 0;
+  /// Takes the memory of steps of up to so many tokens now, where a device would otherwise take it during
+  /// the first of them; called once the budget of a step is known. Overwrites nothing.
+  virtual void reserve(uint32_t /*tokens*/) {}
   /// An executor over the pools; one at a time, and the backend must outlive it.
   virtual std::unique_ptr<Executor> make_executor() = 0;
 

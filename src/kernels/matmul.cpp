@@ -234,17 +234,28 @@ class RowMaker {
 };
 
 /// What a matmul needs of the scratch memory: the rows' scales, the rows, their lines, room for each thread.
+struct ScratchBytes {
+  ScratchBytes(const RowShape& shape, WeightFormat format, size_t m, size_t num_threads)
+      : scales(is_quantized(shape.form) ? rounded_up(m * sizeof(float), kLine) : 0),
+        rows(shape.is_source() ? 0 : rounded_up(m * shape.bytes(), kLine)),
+        lines(m * shape.line_bytes()),
+        of_thread(cpu::scratch_bytes(format, m, shape.padded_k)),
+        all(scales + rows + lines + num_threads * of_thread) {}
+
+  size_t scales;
+  size_t rows;
+  size_t lines;
+  size_t of_thread;
+  size_t all;
+};
+
 struct Scratch {
-  Scratch(KernelContext& context, const RowShape& shape, size_t m, size_t thread_bytes)
-      : thread_bytes_(thread_bytes) {
-    const size_t scale_bytes = is_quantized(shape.form) ? rounded_up(m * sizeof(float), kLine) : 0;
-    const size_t row_bytes = shape.is_source() ? 0 : rounded_up(m * shape.bytes(), kLine);
-    const size_t line_bytes = m * shape.line_bytes();
-    context.scratch.reserve(scale_bytes + row_bytes + line_bytes + context.pool.num_threads() * thread_bytes);
+  Scratch(KernelContext& context, const ScratchBytes& bytes) : thread_bytes_(bytes.of_thread) {
+    context.scratch.reserve(bytes.all);
     scales = context.scratch.as<float>();
-    rows = context.scratch.data() + scale_bytes;
-    lines = rows + row_bytes;
-    threads_ = lines + line_bytes;
+    rows = context.scratch.data() + bytes.scales;
+    lines = rows + bytes.rows;
+    threads_ = lines + bytes.lines;
   }
   std::byte* of_thread(uint32_t thread) const { return threads_ + thread * thread_bytes_; }
 
@@ -278,14 +289,24 @@ Activations prepare(KernelContext& context, const RowShape& shape, const Scratch
   return {scratch.rows, shape.bytes() / element_bytes(shape.form), scratch.scales};
 }
 
+const cpu::MatmulKernel& kernel_of(const KernelContext& context, const PackedMatrix& weights) {
+  return cpu::table(context.isa).matmul[static_cast<size_t>(weights.format())];
+}
+
 }  // namespace
+
+size_t matmul_scratch_bytes(const KernelContext& context, const PackedMatrix& weights, size_t m) {
+  if (m == 0 || weights.n() == 0) return 0;
+  const RowShape shape(kernel_of(context, weights), weights.format(), weights.k(), m);
+  return ScratchBytes(shape, weights.format(), m, context.pool.num_threads()).all;
+}
 
 void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy, const float* bias) {
   if (m == 0 || weights.n() == 0) return;
-  const cpu::MatmulKernel& kernel = cpu::table(context.isa).matmul[static_cast<size_t>(weights.format())];
+  const cpu::MatmulKernel& kernel = kernel_of(context, weights);
   const RowShape shape(kernel, weights.format(), weights.k(), m);
-  const Scratch scratch(context, shape, m, cpu::scratch_bytes(weights.format(), m, shape.padded_k));
+  const Scratch scratch(context, ScratchBytes(shape, weights.format(), m, context.pool.num_threads()));
   const Activations activations = prepare(context, shape, scratch, {x, ldx, m});
   const cpu::MatmulArgs args = {.panels = weights.data(),
                                 .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),

@@ -73,4 +73,7 @@ class PackedMatrix {
 void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy, const float* bias = nullptr);
 
+/// The bytes of KernelContext::scratch that such a call takes.
+size_t matmul_scratch_bytes(const KernelContext& context, const PackedMatrix& weights, size_t m);
+
 }  // namespace quire::kernels

@@ -192,6 +192,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   backend = options.device->make(options, facts, *tokenizer);
   size_pools(options);
   set_budget(options);
+  backend->reserve(config.scheduler.max_num_batched_tokens);
   executor = backend->make_executor();
   if (!options.prefix_cache_file.empty()) {
     const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;

@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kPage = 4096;
 
 }  // namespace
 
@@ -39,6 +41,20 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 void Buffer::reserve(size_t bytes) {
   if (bytes > size_) *this = Buffer(std::max(bytes, size_ + size_ / 2));
+}
+
+void touch(ThreadPool& pool, std::span<std::byte> bytes) {
+  // A thread takes a whole huge page: a second one would only wait until the first has cleared it.
+  const size_t before = reinterpret_cast<uintptr_t>(bytes.data()) % kHugePage;
+  const size_t pages = (before + bytes.size() + kHugePage - 1) / kHugePage;
+  pool.parallel_for(pages, 1, [&](size_t begin, size_t end, uint32_t) {
+    const size_t first = begin == 0 ? 0 : begin * kHugePage - before;
+    const size_t last = std::min(end * kHugePage - before, bytes.size());
+    for (size_t at = first; at < last; at += kPage) {
+      volatile std::byte& byte = bytes[at];
+      byte = byte;
+    }
+  });
 }
 
 }  // namespace quire

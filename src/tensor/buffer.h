@@ -6,6 +6,8 @@
 
 namespace quire {
 
+class ThreadPool;
+
 /// Owned, zeroed memory, aligned to 64 bytes; large buffers come directly from the operating system (with
 /// huge pages if available). Move-only.
 class Buffer {
@@ -22,6 +24,7 @@ class Buffer {
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  std::span<std::byte> bytes() { return {data_, size_}; }
   template <class T>
   T* as() {
     return reinterpret_cast<T*>(data_);
@@ -39,5 +42,9 @@ class Buffer {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+/// Has the system find and clear the memory of these bytes now, with all threads of the pool, and not when
+/// each page is first written to. The contents stay.
+void touch(ThreadPool& pool, std::span<std::byte> bytes);
 
 }  // namespace quire

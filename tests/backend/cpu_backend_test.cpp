@@ -2,16 +2,21 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/machine_limits.h"
+#include "decoder/batch.h"
 #include "formats/model_config.h"
+#include "model/kv_groups.h"
 #include "tests/backend/bad_plans.h"
 #include "tests/support/data.h"
 
@@ -44,6 +49,48 @@ TEST(CpuBackend, CountsWhatItsPoolsWillTake) {
   backend->allocate(kSize);
   EXPECT_EQ(backend->untouched_bytes(), 14 * backend->shape().kv_block_bytes(16));
   EXPECT_LT(backend->shape().kv_block_bytes(16), make()->shape().kv_block_bytes(16));
+  backend->reserve(100);
+  EXPECT_EQ(backend->untouched_bytes(), 8 * backend->shape().kv_block_bytes(16));  // 6 are full
+}
+
+int64_t page_faults() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return used.ru_minflt;
+}
+
+/// Those of a step of 160 tokens, after one of a single token.
+int64_t page_faults_of_first_step(bool reserved) {
+  const auto dir = test::demo_model_dir();
+  LoadedModel model(dir, formats::load_model_config(dir), DecoderOptions{.compute = DType::kBF16},
+                    kernels::best_isa_level(), 2);
+  KvCache cache(model.decoder->config(), DType::kBF16, 10, 16);
+  if (reserved) {
+    model.decoder->reserve(model.context, 160, 1);
+    cache.touch(model.pool, 10);
+  }
+  const auto tables = model::consecutive_tables(1, 10, 0);
+  const std::vector<TokenId> tokens(160, 5);
+  const auto step = [&](uint32_t count) {
+    const decoder::BatchSeq seq{count, 0, tables, 1};
+    model.decoder->forward(model.context, cache, std::span(tokens).first(count), {&seq, 1});
+  };
+  step(1);
+  const int64_t before = page_faults();
+  step(160);
+  return page_faults() - before;
+}
+
+TEST(CpuBackend, FirstStepFindsTheMemoryThatWasReserved) {
+  const int64_t without = page_faults_of_first_step(false);
+  EXPECT_LT(page_faults_of_first_step(true) * 4, without);
+}
+
+TEST(CpuBackend, ReservesNoMoreThanThePoolHasRoomFor) {
+  const auto backend = make();
+  backend->allocate(kSize);
+  backend->reserve(UINT32_MAX);
+  EXPECT_EQ(backend->untouched_bytes(), 2 * backend->shape().kv_block_bytes(16));  // of the host pool
 }
 
 TEST(CpuBackend, MeasuresHowFastItIs) {

@@ -1,14 +1,19 @@
 #include "tensor/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <sys/mman.h>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/thread_pool.h"
 #include "tensor/buffer.h"
 
 namespace quire {
@@ -87,6 +92,28 @@ TEST(DTypes, EveryStoredValueReadsBack) {
       ASSERT_EQ(f32_to_bf16(bf16_to_f32(bits)), bits);
     }
   }
+}
+
+/// The pages of these bytes that are in memory.
+size_t pages_in_memory(std::span<std::byte> bytes) {
+  std::vector<unsigned char> in(bytes.size() / 4096);
+  EXPECT_EQ(mincore(bytes.data(), bytes.size(), in.data()), 0);
+  return static_cast<size_t>(std::ranges::count_if(in, [](unsigned char page) { return (page & 1) != 0; }));
+}
+
+TEST(Buffers, AreInMemoryOnceTouched) {
+  ThreadPool pool(3);
+  for (const size_t pages : {1U, 5U, 700U, 3000U}) {
+    Buffer buffer(pages * 4096);
+    buffer.data()[4095] = std::byte{7};
+    if (pages > 512) {
+      EXPECT_LT(pages_in_memory(buffer.bytes()), pages);  // even if the first is a huge one
+    }
+    touch(pool, buffer.bytes());
+    EXPECT_EQ(pages_in_memory(buffer.bytes()), pages);
+    EXPECT_EQ(buffer.data()[4095], std::byte{7});
+  }
+  touch(pool, {});
 }
 
 TEST(Buffers, AreZeroedAlignedAndMove) {

@@ -12,6 +12,12 @@
 #include "base/machine_limits.h"
 
 namespace quire::backend::cpu {
+namespace {
+
+// A step that needs the logits of more sequences takes more memory when it comes.
+constexpr uint32_t kMostLogitRows = 64;
+
+}  // namespace
 
 CpuBackend::CpuBackend(std::unique_ptr<LoadedModel> model, std::optional<DType> kv_dtype)
     : model_(std::move(model)),
@@ -45,7 +51,7 @@ void CpuBackend::allocate(const PoolSize& size) {
 }
 
 uint64_t CpuBackend::untouched_bytes() const {
-  const uint64_t blocks = uint64_t{size_.num_blocks} + size_.num_host_blocks;
+  const uint64_t blocks = uint64_t{size_.num_blocks} + size_.num_host_blocks - touched_blocks_;
   return model_->decoder->mapped_weight_bytes() + blocks * shape_.kv_block_bytes(size_.block_size);
 }
 
@@ -58,6 +64,15 @@ StepSpeeds CpuBackend::probe(Nanos step_time) {
                       .longest = size_.max_model_len,
                       .vocab_size = model_->decoder->config().vocab_size},
                      step_time, shape_.kv_block_bytes(size_.block_size));
+}
+
+void CpuBackend::reserve(uint32_t tokens) {
+  const uint64_t room = uint64_t{cache_->num_blocks() / cache_->num_groups()} * cache_->block_size();
+  const auto most = static_cast<uint32_t>(std::min<uint64_t>({tokens, room, kMostReserved}));
+  model_->decoder->reserve(model_->context, most, std::min(most, kMostLogitRows));
+  // The scheduler hands out the first blocks first.
+  touched_blocks_ = cache_->num_groups() * (most / cache_->block_size());
+  cache_->touch(model_->pool, touched_blocks_);
 }
 
 std::unique_ptr<Executor> CpuBackend::make_executor() {

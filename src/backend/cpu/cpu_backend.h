@@ -27,6 +27,10 @@ class CpuBackend final : public Backend {
   void allocate(const PoolSize& size) override;
   uint64_t untouched_bytes() const override;
   StepSpeeds probe(Nanos step_time) override;
+  /// For at most kMostReserved tokens; larger steps take more when they come. Of the pool, as many blocks as
+  /// the tokens fill: all of it may be much more than is ever used.
+  void reserve(uint32_t tokens) override;
+  static constexpr uint32_t kMostReserved = 8192;
   std::unique_ptr<Executor> make_executor() override;
   json::object kv_facts() const override;
   void read_block(BlockId block, std::span<std::byte> bytes) override;
@@ -39,6 +43,7 @@ class CpuBackend final : public Backend {
   PoolSize size_;
   std::unique_ptr<KvCache> cache_;  // both nullptr until allocate(); without swap the second stays so
   std::unique_ptr<KvCache> host_;
+  uint32_t touched_blocks_ = 0;  // of the pool, by reserve()
 };
 
 }  // namespace quire::backend::cpu

@@ -1,6 +1,7 @@
 #include "backend/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
@@ -36,6 +37,29 @@ size_t CpuOps::width_of(Rows which) const {
 /// with more rows makes one too small, and it writes before it reads.
 float* CpuOps::at(Rows which) {
   return grown(activations_[static_cast<size_t>(which)], batch_.tokens.size() * width_of(which));
+}
+
+void CpuOps::reserve(size_t tokens, size_t logit_rows) {
+  for (size_t which = 0; which < std::size(activations_); ++which) {
+    Buffer& buffer = activations_[which];
+    grown(buffer, tokens * width_of(static_cast<Rows>(which)));
+    touch(context_->pool, buffer.bytes());
+  }
+  feed_forward_.reserve(*context_, config_, weights_.layers, tokens);
+  context_->scratch.reserve(scratch_bytes(tokens, logit_rows));
+  touch(context_->pool, context_->scratch.bytes());
+  grown(logits_, logit_rows * config_.vocab_size);  // large, and most steps need few rows: not touched
+}
+
+/// Of the context, for the matmuls; what attention needs besides is little.
+size_t CpuOps::scratch_bytes(size_t tokens, size_t logit_rows) const {
+  size_t bytes = kernels::matmul_scratch_bytes(*context_, weights_.head, logit_rows);
+  for (const LayerWeights& layer : weights_.layers) {
+    bytes = std::max({bytes, matmul_scratch_bytes(*context_, layer.qkv, tokens),
+                      matmul_scratch_bytes(*context_, layer.o, tokens),
+                      FeedForwardPass::scratch_bytes(*context_, layer, tokens)});
+  }
+  return bytes;
 }
 
 const Buffer& CpuOps::weight_of(Norm norm, uint32_t index) const {

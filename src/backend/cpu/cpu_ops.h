@@ -16,7 +16,7 @@
 namespace quire::backend::cpu {
 
 /// The operations of a forward pass on this machine's processor, by the kernels of kernels/. Activations are
-/// f32; their memory grows when a step needs more rows and is reused after.
+/// f32; their memory grows when a step needs more rows than were reserved, and is reused after.
 class CpuOps final : public decoder::Ops {
  public:
   /// Both must outlive it.
@@ -26,6 +26,9 @@ class CpuOps final : public decoder::Ops {
   /// What all calls use until the next use_*(). A cache is needed from begin() to the last attend().
   void use_context(kernels::KernelContext& context) { context_ = &context; }
   void use_cache(KvCache& cache) { cache_ = &cache; }
+  /// Takes the memory of batches of up to so many tokens, and of the logits of so many rows at a time. That
+  /// of the activations is found and cleared with the context's threads; so no step has to wait for it.
+  void reserve(size_t tokens, size_t logit_rows);
 
   void begin(const decoder::Batch& batch) override;
   bool has(decoder::Norm norm, uint32_t layer) const override { return weight_of(norm, layer).size() != 0; }
@@ -46,6 +49,7 @@ class CpuOps final : public decoder::Ops {
   size_t kv_width() const { return size_t{config_.num_kv_heads} * config_.head_dim; }
   size_t qkv_width() const { return q_width() + 2 * kv_width(); }
   size_t width_of(decoder::Rows which) const;
+  size_t scratch_bytes(size_t tokens, size_t logit_rows) const;
   float eps() const { return static_cast<float>(config_.rms_norm_eps); }
   const Buffer& weight_of(decoder::Norm norm, uint32_t layer) const;
   float* at(decoder::Rows which);

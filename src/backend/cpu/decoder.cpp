@@ -60,6 +60,11 @@ uint64_t Decoder::mapped_weight_bytes() const {
 DType Decoder::compute_dtype() const { return impl_->compute; }
 std::string Decoder::weight_formats() const { return formats_in_use(impl_->weights); }
 
+void Decoder::reserve(kernels::KernelContext& context, size_t tokens, size_t logit_rows) {
+  impl_->ops.use_context(context);
+  impl_->ops.reserve(tokens, logit_rows);
+}
+
 void Decoder::compute(kernels::KernelContext& context, KvCache& cache, std::span<const TokenId> tokens,
                       std::span<const decoder::BatchSeq> seqs) {
   impl_->ops.use_context(context);

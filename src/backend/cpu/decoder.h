@@ -58,6 +58,10 @@ class Decoder {
   /// as free.
   uint64_t mapped_weight_bytes() const;
 
+  /// Takes the memory of steps of up to so many tokens, and of logits of so many rows, before the first of
+  /// them (see CpuOps::reserve). Larger steps take more when they come.
+  void reserve(kernels::KernelContext& context, size_t tokens, size_t logit_rows);
+
   /// Computes `tokens` (those of seqs[0], then of seqs[1], ...) and writes their K/V into `cache`. What comes
   /// of a token does not depend on the batch, the chunking or the threads.
   void compute(kernels::KernelContext& context, KvCache& cache, std::span<const TokenId> tokens,

@@ -17,6 +17,11 @@ float* floats(Buffer& buffer, size_t count) {
   return buffer.as<float>();
 }
 
+std::span<const FeedForward> feed_forwards(const LayerWeights& layer) {
+  if (layer.experts.empty()) return {&layer.ffn, 1};
+  return layer.experts;
+}
+
 }  // namespace
 
 void FeedForwardPass::run(kernels::KernelContext& context, const model::ModelConfig& config,
@@ -44,6 +49,37 @@ void FeedForwardPass::gated(kernels::KernelContext& context, const model::ModelC
     gate(context, gate_up, ffn, count, width);
     matmul(context, weights.down, ffn, width, count, out + first * hidden, hidden);
   }
+}
+
+void FeedForwardPass::reserve(kernels::KernelContext& context, const model::ModelConfig& config,
+                              std::span<const LayerWeights> layers, size_t rows) {
+  const model::MoeConfig& moe = config.moe;
+  for (const LayerWeights& layer : layers) {
+    const size_t most = std::min(rows, kMostRows);
+    for (const FeedForward& ffn : feed_forwards(layer)) {
+      floats(gate_up_, most * 2 * ffn.down.k());
+      floats(ffn_, most * ffn.down.k());
+    }
+    if (layer.experts.empty()) continue;
+    floats(routed_, rows * moe.num_experts);
+    floats(weights_, rows * moe.top);
+    floats(gathered_, rows * moe.top * config.hidden_size);
+    floats(computed_, rows * moe.top * config.hidden_size);
+  }
+  for (Buffer* buffer : {&gate_up_, &ffn_, &routed_, &weights_, &gathered_, &computed_}) {
+    touch(context.pool, buffer->bytes());
+  }
+}
+
+size_t FeedForwardPass::scratch_bytes(const kernels::KernelContext& context, const LayerWeights& layer,
+                                      size_t rows) {
+  size_t bytes = kernels::matmul_scratch_bytes(context, layer.router, rows);
+  const size_t most = std::min(rows, kMostRows);
+  for (const FeedForward& ffn : feed_forwards(layer)) {
+    bytes = std::max({bytes, matmul_scratch_bytes(context, ffn.gate_up, most),
+                      matmul_scratch_bytes(context, ffn.down, most)});
+  }
+  return bytes;
 }
 
 /// A counting sort of chosen_, stable, so that each expert gets its rows in ascending order.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/cpu/weights.h"
@@ -19,6 +20,12 @@ class FeedForwardPass {
   /// out depends on that row of x alone. Only experts that some row chose are computed.
   void run(kernels::KernelContext& context, const model::ModelConfig& config, const LayerWeights& layer,
            const float* x, size_t rows, float* out);
+  /// Takes the memory of calls with up to so many rows of any of these layers, and has it found and cleared
+  /// with the context's threads (without that of the context itself).
+  void reserve(kernels::KernelContext& context, const model::ModelConfig& config,
+               std::span<const LayerWeights> layers, size_t rows);
+  /// The bytes of the context's scratch memory for such a call.
+  static size_t scratch_bytes(const kernels::KernelContext& context, const LayerWeights& layer, size_t rows);
 
  private:
   void gated(kernels::KernelContext& context, const model::ModelConfig& config, const FeedForward& weights,

@@ -22,6 +22,12 @@ KvCache::KvCache(const model::ModelConfig& config, DType dtype, uint32_t num_blo
   data_ = Buffer(bytes);
 }
 
+void KvCache::touch(ThreadPool& pool, uint32_t blocks) {
+  for (uint32_t place = 0; place < groups_.layers_per_block; ++place) {
+    quire::touch(pool, {parts(place), blocks * block_bytes_});
+  }
+}
+
 void KvCache::copy_block(const KvCache& source, BlockId from, BlockId to) {
   for (uint32_t place = 0; place < groups_.layers_per_block; ++place) {
     std::memcpy(parts(place) + to * block_bytes_, source.parts(place) + from * block_bytes_, block_bytes_);

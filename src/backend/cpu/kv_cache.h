@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/ids.h"
+#include "base/thread_pool.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "tensor/buffer.h"
@@ -26,6 +27,8 @@ class KvCache {
   uint32_t num_groups() const { return static_cast<uint32_t>(groups_.windows.size()); }
   /// The array of the parts that belong to this layer in the blocks of its group.
   std::byte* layer(uint32_t index) { return parts(groups_.place[index]); }
+  /// Has the memory of the first so many blocks found and cleared now. REQUIRES: at most num_blocks().
+  void touch(ThreadPool& pool, uint32_t blocks);
   /// Copies block `from` of `source` to block `to`, for all layers of its group. Both caches have the same
   /// model and type.
   void copy_block(const KvCache& source, BlockId from, BlockId to);

@@ -22,4 +22,7 @@ struct Linear {
 void matmul(kernels::KernelContext& context, const Linear& linear, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy);
 
+/// The bytes of KernelContext::scratch that this takes.
+size_t matmul_scratch_bytes(const kernels::KernelContext& context, const Linear& linear, size_t m);
+
 }  // namespace quire::backend::cpu
