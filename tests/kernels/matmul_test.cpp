@@ -1,6 +1,8 @@
 #include "kernels/matmul.h"
 
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/quantize.h"
@@ -25,10 +27,13 @@ class Matmul : public PerLevel {};
 /// One weight matrix with everything to multiply it by.
 struct Problem {
   Problem(kernels::KernelContext& context, size_t n_in, size_t k_in, WeightFormat format_in)
+      : Problem(context, n_in, k_in, format_in, random_floats(n_in * 1000 + k_in, n_in * k_in)) {}
+  Problem(kernels::KernelContext& context, size_t n_in, size_t k_in, WeightFormat format_in,
+          std::vector<float> values_in)
       : n(n_in),
         k(k_in),
         format(format_in),
-        values(random_floats(n * 1000 + k, n * k)),
+        values(std::move(values_in)),
         tensor(values, dtype_of(format), {static_cast<int64_t>(n), static_cast<int64_t>(k)}),
         weights(context, tensor.view, format),
         bias(random_floats(7, n)) {}
@@ -187,6 +192,24 @@ TEST_P(Matmul, OfIntegersIsExact) {
         }
       }
     }
+  }
+}
+
+/// All weights of an output, and all numbers of a row, are the largest of one sign: -8 and 127 where they are
+/// int4 and int8.
+TEST_P(Matmul, OfTheLargestIntegersIsExact) {
+  constexpr size_t kN = 40;
+  constexpr size_t kK = 2048;
+  constexpr size_t kM = 7;
+  std::vector<float> weights(kN * kK);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = i / kK % 2 == 0 ? 1.0F : -1.0F;
+  std::vector<float> x(kM * kK);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i / kK % 2 == 0 ? 1.0F : -1.0F;
+  for (const WeightFormat format : kIntegerFormats) {
+    const Problem problem(context_, kN, kK, format, weights);
+    const std::vector<float> y = problem.run(context_, x.data(), kM);
+    const std::vector<float> expected = integer_product(problem, x, kM);
+    EXPECT_TRUE(same_bits(y.data(), expected.data(), y.size())) << weight_format_name(format);
   }
 }
 

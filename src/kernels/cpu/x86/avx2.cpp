@@ -15,7 +15,7 @@ extern const KernelTable kTable = {
                matmul_kernel<PlainKernel<Vec, F16>>(RowForm::kF32),
                matmul_kernel<WidenedKernel<Vec, Bf16Pairs>>(RowForm::kRounded),
                matmul_kernel<IntegerKernel<SignedDot>>(RowForm::kInt8),
-               int4_kernel<IntegerKernel<SignedDot>, Int4>(RowForm::kInt8)},
+               int4_kernel<IntegerKernel<Int4Dot>, Int4>(RowForm::kUint8)},
     .quantize = quantize<Vec>,
     .attention = {attention<Vec, Singles<Vec, F32>>, attention<Vec, Singles<Vec, F16>>,
                   attention<Vec, Pairs<Vec, Bf16Pairs>>, attention<Vec, Singles<Vec, I8>>},

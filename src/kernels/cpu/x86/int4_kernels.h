@@ -6,17 +6,20 @@
 #include "kernels/cpu/x86/matmul_kernels.h"
 
 // Matmul over int4 panels, in integers up to the end as for int8, so that two methods give the same result:
-// with few rows directly from the nibbles, where a group's products are summed before they are scaled; with
-// more rows the panel is converted to int8 first.
+// directly from the nibbles, where a group's products are summed before they are scaled; or, with many rows
+// where int8 has an instruction of its own, from the panel converted to int8.
 //
-// A `Nibbles` says what a group (see kInt4GroupBytes) holds:
-//   group         all of it as int8, eight steps of [32 outputs][4]
+// A `Nibbles` says what a group (see kInt4GroupBytes) holds, and how it is multiplied:
+//   kVectors      vectors of outputs of a tile that reads nibbles
+//   kExpands      whether many rows take the panel as int8; otherwise all rows are multiplied with nibbles
+//   group         all of it as int8, eight steps of [32 outputs][4]; only if kExpands
 //   low, high     of the bytes of two steps, the first's weights, the second's, without the scale
-//   scales        as i32, of so many outputs as a Sum has lanes
+//   scales        of so many outputs as a Sum has lanes, in the form that add_scaled takes
+//   multiply_add  the products of a group so far + weights * activations
+//   add_scaled    sum + those of the whole group * scales
 namespace quire::kernels::cpu {
 
 inline constexpr size_t kInt4Group = 32;
-inline constexpr size_t kInt4Vectors = 2;  // vectors of a tile that reads nibbles
 inline constexpr size_t kInt4Prefetch = 4096;
 
 /// A tile computed directly from the nibbles. args: steps are groups, w is the beginning of the panel;
@@ -24,32 +27,33 @@ inline constexpr size_t kInt4Prefetch = 4096;
 template <class Kernel, class Nibbles, size_t kRows>
 void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
   using Sum = typename Kernel::Sum;
+  constexpr size_t kVectors = Nibbles::kVectors;
   constexpr size_t kPairs = kInt4Group / Kernel::kStepK / 2;
   constexpr size_t kPairBytes = kPanelWidth * Kernel::kStepK;
 
-  Sum sums[kRows][kInt4Vectors];
+  Sum sums[kRows][kVectors];
   QUIRE_UNROLL
   for (size_t i = 0; i < kRows; ++i) {
     QUIRE_UNROLL
-    for (size_t j = 0; j < kInt4Vectors; ++j) sums[i][j] = Sum::zero();
+    for (size_t j = 0; j < kVectors; ++j) sums[i][j] = Sum::zero();
   }
   const int8_t* w = args.w;
   const typename Kernel::X* x = args.x;
   const char* ahead = args.ahead;
-  const size_t step = tile_rows * Kernel::kStepK;
+  const size_t step = (Nibbles::kExpands ? tile_rows : kRows) * Kernel::kStepK;
   for (size_t group = 0; group < args.steps; ++group) {
-    Sum dots[kRows][kInt4Vectors];
+    Sum dots[kRows][kVectors];
     QUIRE_UNROLL
     for (size_t i = 0; i < kRows; ++i) {
       QUIRE_UNROLL
-      for (size_t j = 0; j < kInt4Vectors; ++j) dots[i][j] = Sum::zero();
+      for (size_t j = 0; j < kVectors; ++j) dots[i][j] = Sum::zero();
     }
     QUIRE_UNROLL
     for (size_t pair = 0; pair < kPairs; ++pair, x += 2 * step) {
-      Sum first[kInt4Vectors];
-      Sum second[kInt4Vectors];
+      Sum first[kVectors];
+      Sum second[kVectors];
       QUIRE_UNROLL
-      for (size_t j = 0; j < kInt4Vectors; ++j) {
+      for (size_t j = 0; j < kVectors; ++j) {
         const int8_t* from =
             w + kPanelWidth + pair * kPairBytes + (lane + j * Kernel::kLanes) * Kernel::kStepK;
         const Sum both = Sum::load(reinterpret_cast<const float*>(from));
@@ -61,31 +65,33 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
         const auto x0 = Kernel::broadcast(x + i * Kernel::kStepK, 0);
         const auto x1 = Kernel::broadcast(x + step + i * Kernel::kStepK, 0);
         QUIRE_UNROLL
-        for (size_t j = 0; j < kInt4Vectors; ++j) {
-          dots[i][j] = Kernel::multiply_add(Kernel::multiply_add(dots[i][j], first[j], x0), second[j], x1);
+        for (size_t j = 0; j < kVectors; ++j) {
+          dots[i][j] = Nibbles::template multiply_add<Kernel>(dots[i][j], first[j], x0);
+          dots[i][j] = Nibbles::template multiply_add<Kernel>(dots[i][j], second[j], x1);
         }
       }
     }
+    for (size_t line = 0; line < args.ahead_step; line += 64) __builtin_prefetch(ahead + line);
     QUIRE_UNROLL
-    for (size_t line = 0; line < kInt4GroupBytes; line += 64) __builtin_prefetch(ahead + line);
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kInt4Vectors; ++j) {
+    for (size_t j = 0; j < kVectors; ++j) {
       const Sum scales = Nibbles::scales(w + lane + j * Kernel::kLanes);
       QUIRE_UNROLL
-      for (size_t i = 0; i < kRows; ++i) sums[i][j] = Sum::add(sums[i][j], Sum::mul(dots[i][j], scales));
+      for (size_t i = 0; i < kRows; ++i) sums[i][j] = Nibbles::add_scaled(sums[i][j], dots[i][j], scales);
     }
     w += kInt4GroupBytes;
     ahead += args.ahead_step;
   }
-  store_tile<Kernel, kRows, kInt4Vectors>(args, sums);
+  store_tile<Kernel, kRows, kVectors>(args, sums);
 }
 
 /// These tile functions by rows.
 template <class Kernel, class Nibbles>
 struct Int4Tiles {
   using Tile = void (*)(const TileArgs<Kernel>&, size_t lane, size_t tile_rows);
+  static constexpr size_t kVectors = Nibbles::kVectors;
+  static constexpr size_t kOutputs = kVectors * Kernel::kLanes;
   /// Results, a group's sums, the weights of two steps and temporaries must fit into the registers.
-  static constexpr size_t kMaxRows = (Kernel::Vec::kRegisters - 2 * kInt4Vectors - 2) / (2 * kInt4Vectors);
+  static constexpr size_t kMaxRows = (Kernel::Vec::kRegisters - 2 * kVectors - 2) / (2 * kVectors);
   /// With more rows, expanding a panel costs less than decoding its nibbles repeatedly.
   static constexpr size_t kFewRows = 4 * kMaxRows;
 
@@ -97,38 +103,63 @@ struct Int4Tiles {
     if constexpr (kRows < kMaxRows) fill<kRows + 1>();
   }
   constexpr Int4Tiles() { fill<1>(); }
+
+  /// Of interleaved rows: those of the kernel for int8 where it takes them too.
+  static constexpr size_t row_tiles(size_t m) {
+    if constexpr (Nibbles::kExpands) return Tiles<Kernel>::row_tiles(m);
+    return (m + kMaxRows - 1) / kMaxRows;
+  }
 };
 
-/// All rows with the outputs of one tile, directly from the nibbles.
+/// What a tile fetches ahead: where it is one of several that read a panel, its share of the next panel.
+struct Int4Ahead {
+  const char* from;
+  size_t step;  // bytes per group
+
+  Int4Ahead(const std::byte* panel, size_t bytes, size_t number, size_t of) {
+    const auto* begin = reinterpret_cast<const char*>(panel);
+    from = of == 1 ? begin + kInt4Prefetch : begin + bytes + number * bytes / of;
+    step = (kInt4GroupBytes + of - 1) / of;
+  }
+};
+
+/// All rows with the outputs of one panel, directly from the nibbles.
 template <class Kernel, class Nibbles>
-void matmul_nibbles(const MatmulArgs& args, size_t column) {
+void matmul_nibbles(const MatmulArgs& args, size_t panel_index) {
   using T = Int4Tiles<Kernel, Nibbles>;
   static constexpr T kTiles{};
   const size_t groups = args.k / kInt4Group;
-  const std::byte* panel = args.panels + column / kPanelWidth * args.panel_bytes;
-  const size_t row_tiles = Tiles<Kernel>::row_tiles(args.m);
-  for (size_t tile = 0; tile < row_tiles; ++tile) {
-    const size_t begin = first_row(tile, row_tiles, args.m);
-    const size_t tile_rows = first_row(tile + 1, row_tiles, args.m) - begin;
-    const size_t parts = (tile_rows + T::kMaxRows - 1) / T::kMaxRows;
-    for (size_t part = 0; part < parts; ++part) {
-      const size_t shift = first_row(part, parts, tile_rows);
-      const size_t row = begin + shift;
-      kTiles.by_rows[first_row(part + 1, parts, tile_rows) - shift](
-          {.w = reinterpret_cast<const int8_t*>(panel),
-           .x = static_cast<const typename Kernel::X*>(args.x) + begin * args.ldx + shift * Kernel::kStepK,
-           .ahead = reinterpret_cast<const char*>(panel) + kInt4Prefetch,
-           .ahead_step = kInt4GroupBytes,
-           .steps = groups,
-           .y = args.y + row * args.ldy + column,
-           .ldy = args.ldy,
-           .columns = args.n - column,
-           .last = true,
-           .bias = args.bias != nullptr ? args.bias + column : nullptr,
-           .x_scales = args.x_scales + row,
-           .w_scales = args.w_scales + column,
-           .offsets = args.offsets + column},
-          column % kPanelWidth, tile_rows);
+  const std::byte* panel = args.panels + panel_index * args.panel_bytes;
+  const size_t begin_column = panel_index * kPanelWidth;
+  const size_t end_column = begin_column + kPanelWidth < args.n ? begin_column + kPanelWidth : args.n;
+  const size_t row_tiles = T::row_tiles(args.m);
+  const size_t passes = (end_column - begin_column + T::kOutputs - 1) / T::kOutputs * row_tiles;
+  size_t pass = 0;
+  for (size_t column = begin_column; column < end_column; column += T::kOutputs) {
+    for (size_t tile = 0; tile < row_tiles; ++tile, ++pass) {
+      const size_t begin = first_row(tile, row_tiles, args.m);
+      const size_t tile_rows = first_row(tile + 1, row_tiles, args.m) - begin;
+      const size_t parts = (tile_rows + T::kMaxRows - 1) / T::kMaxRows;
+      for (size_t part = 0; part < parts; ++part) {
+        const size_t shift = first_row(part, parts, tile_rows);
+        const size_t row = begin + shift;
+        const Int4Ahead ahead(panel, args.panel_bytes, pass * parts + part, passes * parts);
+        kTiles.by_rows[first_row(part + 1, parts, tile_rows) - shift](
+            {.w = reinterpret_cast<const int8_t*>(panel),
+             .x = static_cast<const typename Kernel::X*>(args.x) + begin * args.ldx + shift * Kernel::kStepK,
+             .ahead = ahead.from,
+             .ahead_step = ahead.step,
+             .steps = groups,
+             .y = args.y + row * args.ldy + column,
+             .ldy = args.ldy,
+             .columns = args.n - column,
+             .last = true,
+             .bias = args.bias != nullptr ? args.bias + column : nullptr,
+             .x_scales = args.x_scales + row,
+             .w_scales = args.w_scales + column,
+             .offsets = args.offsets + column},
+            column % kPanelWidth, tile_rows);
+      }
     }
   }
 }
@@ -173,20 +204,19 @@ void matmul_expanded(const MatmulArgs& args, size_t panel) {
 template <class Kernel, class Nibbles>
 void matmul_int4(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
   for (size_t panel = first_panel; panel < last_panel; ++panel) {
-    if (args.m > Int4Tiles<Kernel, Nibbles>::kFewRows) {
-      matmul_expanded<Kernel, Nibbles>(args, panel);
-      continue;
+    if constexpr (Nibbles::kExpands) {
+      if (args.m > Int4Tiles<Kernel, Nibbles>::kFewRows) {
+        matmul_expanded<Kernel, Nibbles>(args, panel);
+        continue;
+      }
     }
-    const size_t end = (panel + 1) * kPanelWidth < args.n ? (panel + 1) * kPanelWidth : args.n;
-    for (size_t column = panel * kPanelWidth; column < end; column += kInt4Vectors * Kernel::kLanes) {
-      matmul_nibbles<Kernel, Nibbles>(args, column);
-    }
+    matmul_nibbles<Kernel, Nibbles>(args, panel);
   }
 }
 
 template <class Kernel, class Nibbles>
 constexpr MatmulKernel int4_kernel(RowForm rows) {
-  return {matmul_int4<Kernel, Nibbles>, rows, Tiles<Kernel>::row_tiles};
+  return {matmul_int4<Kernel, Nibbles>, rows, Int4Tiles<Kernel, Nibbles>::row_tiles};
 }
 
 }  // namespace quire::kernels::cpu

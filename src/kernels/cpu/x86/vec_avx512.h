@@ -117,12 +117,21 @@ struct SignedDot {
 
 /// See int4_kernels.h.
 struct Int4 {
+  static constexpr size_t kVectors = 2;
+  static constexpr bool kExpands = true;
   static QUIRE_INLINE IntVec low(IntVec both) {
     return {_mm512_sub_epi8(_mm512_and_si512(both.v, _mm512_set1_epi8(0x0f)), _mm512_set1_epi8(8))};
   }
   static QUIRE_INLINE IntVec high(IntVec both) { return low({_mm512_srli_epi16(both.v, 4)}); }
   static QUIRE_INLINE IntVec scales(const int8_t* from) {
     return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+  }
+  template <class Kernel>
+  static QUIRE_INLINE IntVec multiply_add(IntVec dots, IntVec w, IntVec x) {
+    return Kernel::multiply_add(dots, w, x);
+  }
+  static QUIRE_INLINE IntVec add_scaled(IntVec sum, IntVec dots, IntVec scales) {
+    return IntVec::add(sum, IntVec::mul(dots, scales));
   }
   static QUIRE_INLINE void group(const std::byte* from, int8_t* to) {
     constexpr size_t kStep = 128;
