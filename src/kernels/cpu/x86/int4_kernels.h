@@ -21,6 +21,11 @@ namespace quire::kernels::cpu {
 
 inline constexpr size_t kInt4Group = 32;
 inline constexpr size_t kInt4Prefetch = 4096;
+// The inputs of a panel that are converted at a time: with few rows, which pass them quickly, they stay in
+// L1; more rows would lose more by storing their sums so often.
+inline constexpr size_t kInt4RowsInL1 = 32;
+inline constexpr size_t kInt4InputsInL1 = 512;
+inline constexpr size_t kInt4InputsInL2 = 4096;
 
 /// A tile computed directly from the nibbles. args: steps are groups, w is the beginning of the panel;
 /// `lane`: that of the first output. `tile_rows`: the number of interleaved rows, of which it computes kRows.
@@ -92,8 +97,8 @@ struct Int4Tiles {
   static constexpr size_t kOutputs = kVectors * Kernel::kLanes;
   /// Results, a group's sums, the weights of two steps and temporaries must fit into the registers.
   static constexpr size_t kMaxRows = (Kernel::Vec::kRegisters - 2 * kVectors - 2) / (2 * kVectors);
-  /// With more rows, expanding a panel costs less than decoding its nibbles repeatedly.
-  static constexpr size_t kFewRows = 4 * kMaxRows;
+  /// With more rows, expanding a panel costs less than decoding its nibbles twice.
+  static constexpr size_t kFewRows = kMaxRows;
 
   Tile by_rows[kMaxRows + 1] = {};
 
@@ -169,7 +174,8 @@ template <class Kernel, class Nibbles>
 void matmul_expanded(const MatmulArgs& args, size_t panel) {
   static constexpr Tiles<Kernel> kTiles{};
   constexpr size_t kStepElements = kPanelWidth * Kernel::kStepK;
-  constexpr size_t kChunk = 4096 / Kernel::kStepK;
+  const size_t chunk = (args.m <= kInt4RowsInL1 ? kInt4InputsInL1 : kInt4InputsInL2) / Kernel::kStepK;
+  static_assert(Tiles<Kernel>::max_rows(0) <= Int4Tiles<Kernel, Nibbles>::kFewRows);  // no tile of two panels
   const size_t width = Tiles<Kernel>::width_for(args.m);
   const size_t outputs = Tiles<Kernel>::vectors(width) * Kernel::kLanes;
   const size_t row_tiles = Tiles<Kernel>::row_tiles(args.m);
@@ -177,7 +183,7 @@ void matmul_expanded(const MatmulArgs& args, size_t panel) {
   auto* expanded = reinterpret_cast<int8_t*>(args.scratch);
   size_t step = 0;
   do {  // runs once even if K is 0
-    const size_t count = steps - step < kChunk ? steps - step : kChunk;
+    const size_t count = steps - step < chunk ? steps - step : chunk;
     const size_t groups = count * Kernel::kStepK / kInt4Group;
     const std::byte* from =
         args.panels + panel * args.panel_bytes + step * Kernel::kStepK / kInt4Group * kInt4GroupBytes;

@@ -301,7 +301,7 @@ void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
   const size_t rows = first_row(tile + 1, row_tiles, args.m) - row;
   const char* ahead = reinterpret_cast<const char*>(chunk.w);
   size_t ahead_step = kStepBytes;
-  if (chunk.tiles > 1) {  // each takes its share, perhaps a few lines more
+  if (chunk.next != nullptr) {  // each tile takes its share, perhaps a few lines more
     const size_t steps = chunk.count * chunk.tiles;
     ahead = chunk.next + (tile - chunk.first_tile) * chunk.next_bytes / chunk.tiles;
     ahead_step = steps == 0 ? 0 : (chunk.next_bytes + steps - 1) / steps;

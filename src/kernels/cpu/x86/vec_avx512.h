@@ -133,28 +133,35 @@ struct Int4 {
   static QUIRE_INLINE IntVec add_scaled(IntVec sum, IntVec dots, IntVec scales) {
     return IntVec::add(sum, IntVec::mul(dots, scales));
   }
+  /// A weight is (q - 8) * scale, or with a negative scale (15 - q - 7) * -scale: in both cases one product
+  /// below 256, so that two bytes are multiplied at once, and a number to subtract.
   static QUIRE_INLINE void group(const std::byte* from, int8_t* to) {
     constexpr size_t kStep = 128;
     for (size_t part = 0; part < 2; ++part) {  // sixteen outputs
       const __m512i words =
           _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part * 16)));
-      const __m512i scales = _mm512_mask_blend_epi16(0xaaaaaaaaU, words, _mm512_slli_epi32(words, 16));
+      const __m512i negative = _mm512_srai_epi32(words, 31);
+      const __m512i size = _mm512_abs_epi32(words);
+      const __m512i sizes = _mm512_or_si512(size, _mm512_slli_epi32(size, 16));
+      const __m512i bytes = _mm512_or_si512(sizes, _mm512_slli_epi32(sizes, 8));
+      const __m512i middle = _mm512_sub_epi8(_mm512_slli_epi32(bytes, 3), _mm512_and_si512(bytes, negative));
       for (size_t pair = 0; pair < 4; ++pair) {
         const __m512i both = _mm512_loadu_si512(from + 32 + pair * kStep + part * 64);
-        const __m512i half = _mm512_set1_epi8(0x0f);
         int8_t* step = to + pair * 2 * kStep + part * 64;
-        store(step, _mm512_and_si512(both, half), scales);
-        store(step + kStep, _mm512_and_si512(_mm512_srli_epi16(both, 4), half), scales);
+        store(step, both, negative, sizes, middle);
+        store(step + kStep, _mm512_srli_epi16(both, 4), negative, sizes, middle);
       }
     }
   }
 
  private:
-  static QUIRE_INLINE void store(int8_t* to, __m512i nibbles, __m512i scales) {
-    const __m512i q = _mm512_sub_epi8(nibbles, _mm512_set1_epi8(8));
-    const __m512i even = _mm512_srli_epi16(_mm512_mullo_epi16(_mm512_slli_epi16(q, 8), scales), 8);
-    const __m512i odd = _mm512_mullo_epi16(_mm512_andnot_si512(_mm512_set1_epi16(0xff), q), scales);
-    _mm512_storeu_si512(to, _mm512_or_si512(even, odd));
+  /// Of the lower nibbles.
+  static QUIRE_INLINE void store(int8_t* to, __m512i nibbles, __m512i negative, __m512i sizes,
+                                 __m512i middle) {
+    constexpr int kExclusiveOrThenAnd = 0x28;
+    const __m512i q =
+        _mm512_ternarylogic_epi32(nibbles, negative, _mm512_set1_epi8(0x0f), kExclusiveOrThenAnd);
+    _mm512_storeu_si512(to, _mm512_sub_epi8(_mm512_mullo_epi16(q, sizes), middle));
   }
 };
 
