@@ -119,7 +119,7 @@ struct SignedDot {
   using Vec = avx2::Vec;
   using Sum = IntVec;
   static constexpr bool kShifted = false;
-  static constexpr size_t kTemporaries = 4;
+  static constexpr size_t kTemporaries = 2;
   static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec w, IntVec x) {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w.v), _mm256_sign_epi8(x.v, w.v));
     return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
