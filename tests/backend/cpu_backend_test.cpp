@@ -93,6 +93,15 @@ TEST(CpuBackend, ReservesNoMoreThanThePoolHasRoomFor) {
   EXPECT_EQ(backend->untouched_bytes(), 2 * backend->shape().kv_block_bytes(16));  // of the host pool
 }
 
+TEST(CpuBackend, ReservesNoMoreThanAQuarterOfTheMemory) {
+  constexpr uint64_t kBytes = 50'000;
+  EXPECT_EQ(CpuBackend::tokens_to_reserve(512, 4096, kBytes, uint64_t{8} << 30), 512U);
+  EXPECT_EQ(CpuBackend::tokens_to_reserve(512, 4096, kBytes, 40'000'000), 200U);
+  EXPECT_EQ(CpuBackend::tokens_to_reserve(512, 96, kBytes, UINT64_MAX), 96U);
+  EXPECT_EQ(CpuBackend::tokens_to_reserve(UINT32_MAX, UINT64_MAX, kBytes, UINT64_MAX), 8192U);
+  EXPECT_EQ(CpuBackend::tokens_to_reserve(512, 4096, kBytes, 0), 0U);
+}
+
 TEST(CpuBackend, MeasuresHowFastItIs) {
   const auto backend = make();
   backend->allocate(kSize);

@@ -17,6 +17,14 @@ namespace {
 // A step that needs the logits of more sequences takes more memory when it comes.
 constexpr uint32_t kMostLogitRows = 64;
 
+/// Of the activations, nearly: the five matrices, one of them once more as a kernel takes it, and the
+/// experts'.
+uint64_t bytes_a_token(const model::ModelConfig& config) {
+  const uint64_t hidden = config.hidden_size;
+  const uint64_t heads = 2 * (uint64_t{config.num_heads} + config.num_kv_heads) * config.head_dim;
+  return sizeof(float) * (4 * hidden + heads + 2 * config.moe.top * hidden);
+}
+
 }  // namespace
 
 CpuBackend::CpuBackend(std::unique_ptr<LoadedModel> model, std::optional<DType> kv_dtype)
@@ -66,9 +74,21 @@ StepSpeeds CpuBackend::probe(Nanos step_time) {
                      step_time, shape_.kv_block_bytes(size_.block_size));
 }
 
+uint32_t CpuBackend::tokens_to_reserve(uint32_t tokens, uint64_t room, uint64_t bytes_a_token,
+                                       uint64_t spare_bytes) {
+  return static_cast<uint32_t>(
+      std::min({uint64_t{tokens}, room, uint64_t{kMostReserved}, spare_bytes / 4 / bytes_a_token}));
+}
+
 void CpuBackend::reserve(uint32_t tokens) {
   const uint64_t room = uint64_t{cache_->num_blocks() / cache_->num_groups()} * cache_->block_size();
-  const auto most = static_cast<uint32_t>(std::min<uint64_t>({tokens, room, kMostReserved}));
+  const std::optional<DeviceMemory> left = memory();
+  const uint64_t pools = untouched_bytes() - model_->decoder->mapped_weight_bytes();
+  const uint64_t spare = left ? left->free_bytes - std::min(left->free_bytes, pools) : UINT64_MAX;
+  const uint64_t kv_bytes = cache_->num_groups() * shape_.kv_block_bytes(cache_->block_size());
+  const uint32_t most = tokens_to_reserve(
+      tokens, room, bytes_a_token(model_->decoder->config()) + kv_bytes / cache_->block_size(), spare);
+  if (most == 0) return;
   model_->decoder->reserve(model_->context, most, std::min(most, kMostLogitRows));
   // The scheduler hands out the first blocks first.
   touched_blocks_ = cache_->num_groups() * (most / cache_->block_size());

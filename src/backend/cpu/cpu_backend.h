@@ -27,10 +27,14 @@ class CpuBackend final : public Backend {
   void allocate(const PoolSize& size) override;
   uint64_t untouched_bytes() const override;
   StepSpeeds probe(Nanos step_time) override;
-  /// For at most kMostReserved tokens; larger steps take more when they come. Of the pool, as many blocks as
-  /// the tokens fill: all of it may be much more than is ever used.
+  /// For no more than tokens_to_reserve(); larger steps take more when they come. Of the pool, as many blocks
+  /// as the tokens fill: all of it may be much more than is ever used.
   void reserve(uint32_t tokens) override;
   static constexpr uint32_t kMostReserved = 8192;
+  /// At most kMostReserved of `tokens`, as many as the pool has room for, and what a quarter of the memory
+  /// beside the pools can hold.
+  static uint32_t tokens_to_reserve(uint32_t tokens, uint64_t room, uint64_t bytes_a_token,
+                                    uint64_t spare_bytes);
   std::unique_ptr<Executor> make_executor() override;
   json::object kv_facts() const override;
   void read_block(BlockId block, std::span<std::byte> bytes) override;
