@@ -294,9 +294,14 @@ void add_bits(Table& table) {
     const int by = count;  // a lane is zero when all its bits are out
     table[string("_mm512_slli_epi32") + name] = by_lane<U>([by](U a, U, U) { return a << by; });
     table[string("_mm512_srli_epi32") + name] = by_lane<U>([by](U a, U, U) { return a >> by; });
+    table[string("_mm512_srai_epi32") + name] =
+        by_lane<int32_t>([by](int32_t a, int, int) { return a >> by; });
     table[string("_mm512_slli_epi16") + name] = by_lane<uint16_t>([by](U a, U, U) { return a << by; });
     table[string("_mm512_srli_epi16") + name] = by_lane<uint16_t>([by](U a, U, U) { return a >> by; });
   }
+  // Exclusive or, then and; a choice by the bits of the first.
+  table["_mm512_ternarylogic_epi32 0x28"] = by_lane<U>([](U a, U b, U c) { return (a ^ b) & c; });
+  table["_mm512_ternarylogic_epi32 0xca"] = by_lane<U>([](U a, U b, U c) { return (a & b) | (~a & c); });
   table["_mm512_sll_epi32"] = by_index<U>([](const ProbeOperands& in, size_t i) {
     const uint64_t count = in.mask & 63;
     return count < 32 ? get<U>(in.a, i) << count : 0;
@@ -311,6 +316,7 @@ void add_integers(Table& table) {
   table["_mm512_sub_epi8"] = by_lane<uint8_t>([](int a, int b, int) { return a - b; });
   table["_mm512_mullo_epi16"] = by_lane<uint16_t>([](U a, U b, U) { return a * b; });
   table["_mm512_abs_epi8"] = by_lane<int8_t, uint8_t>([](int a, int, int) { return a < 0 ? -a : a; });
+  table["_mm512_abs_epi32"] = by_lane<int32_t, U>([](int64_t a, int, int) { return a < 0 ? -a : a; });
   table["_mm512_madd_epi16"] = by_index<U>([](const ProbeOperands& in, size_t i) {
     const auto product = [&](size_t j) {
       return static_cast<U>(get<int16_t>(in.a, j) * get<int16_t>(in.b, j));

@@ -33,12 +33,31 @@ QUIRE_OF_TWO(__m512i, _mm512_unpackhi_epi32, _mm256_unpackhi_epi32)
 QUIRE_OF_TWO(__m512i, _mm512_unpacklo_epi64, _mm256_unpacklo_epi64)
 QUIRE_OF_TWO(__m512i, _mm512_unpackhi_epi64, _mm256_unpackhi_epi64)
 QUIRE_OF_ONE(__m512i, _mm512_abs_epi8, _mm256_abs_epi8)
+QUIRE_OF_ONE(__m512i, _mm512_abs_epi32, _mm256_abs_epi32)
+QUIRE_BY_COUNT(_mm512_srai_epi32, _mm256_srai_epi32)
 QUIRE_BY_COUNT(_mm512_slli_epi16, _mm256_slli_epi16)
 QUIRE_BY_COUNT(_mm512_srli_epi16, _mm256_srli_epi16)
 QUIRE_BY_COUNT(_mm512_slli_epi32, _mm256_slli_epi32)
 QUIRE_BY_COUNT(_mm512_srli_epi32, _mm256_srli_epi32)
 QUIRE_EMULATED __m512i _mm512_sll_epi32(__m512i a, __m128i count) {
   return {_mm256_sll_epi32(a.low, count), _mm256_sll_epi32(a.high, count)};
+}
+
+// VPTERNLOGD: bit 4 a + 2 b + c of the control, for the bits a, b and c.
+QUIRE_EMULATED __m256i quire_ternary(__m256i a, __m256i b, __m256i c, int control) {
+  const __m256i ones = _mm256_set1_epi32(-1);
+  __m256i result = _mm256_setzero_si256();
+  for (int which = 0; which < 8; ++which) {
+    if ((control >> which & 1) == 0) continue;
+    const __m256i is_a = (which & 4) != 0 ? a : _mm256_xor_si256(a, ones);
+    const __m256i is_b = (which & 2) != 0 ? b : _mm256_xor_si256(b, ones);
+    const __m256i is_c = (which & 1) != 0 ? c : _mm256_xor_si256(c, ones);
+    result = _mm256_or_si256(result, _mm256_and_si256(is_a, _mm256_and_si256(is_b, is_c)));
+  }
+  return result;
+}
+QUIRE_EMULATED __m512i _mm512_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, int control) {
+  return {quire_ternary(a.low, b.low, c.low, control), quire_ternary(a.high, b.high, c.high, control)};
 }
 
 // A quarter of a register.
