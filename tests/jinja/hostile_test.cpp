@@ -194,7 +194,7 @@ TEST(JinjaHostile, BrokenTemplatesNeverCrash) {
        std::filesystem::directory_iterator(data_dir() / "chat-templates" / "llama.cpp-templates")) {
     if (entry.path().extension() != ".jinja") continue;
     const std::string source = read_file(entry.path());
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < (kSanitized ? 150 : 400); ++i) {
       std::string broken = source;
       for (uint64_t k = random.below(4); k > 0; --k) {
         const size_t at = random.below(broken.size());
@@ -210,8 +210,8 @@ TEST(JinjaHostile, BrokenTemplatesNeverCrash) {
       ++(got.failed ? refused : rendered);
     }
   }
-  EXPECT_GT(rendered, 100U);
-  EXPECT_GT(refused, 2000U);
+  EXPECT_GT(rendered, kSanitized ? 40U : 100U);
+  EXPECT_GT(refused, kSanitized ? 750U : 2000U);
 }
 
 }  // namespace
