@@ -87,7 +87,7 @@ void foresee_request(benchmark::State& state) {
   const control::SeqSpec spec = spec_of(next, 300);
   for (auto _ : state) {
     benchmark::DoNotOptimize(
-        shadow.foresee(scheduler, scheduler.pool().cache(), {.spec = spec, .runs_on = true}, 0, 512));
+        shadow.foresee(scheduler, scheduler.pool().cache(), {.spec = spec, .runs_on = true}, 0, {512}));
   }
 }
 BENCHMARK(foresee_request)->Arg(0)->Arg(8)->Arg(64)->Arg(1024)->Unit(benchmark::kMicrosecond);

@@ -102,7 +102,7 @@ void add_single_engine_options(const Flags& command, startup::EngineOptions& opt
       "Most tokens of a sequence, prompt and answer together; default: the model's limit", "N")
       .range(1, INT32_MAX);
   add("--max-num-batched-tokens", options.max_num_batched_tokens,
-      "Token budget of a step; auto: as many tokens as take 0.35 s", "N")
+      "Token budget of a step; auto: prompts get as many tokens as take 0.24 s", "N")
       .show_default();
   add("--block-size", options.block_size, "Tokens of a K/V block, a multiple of 16", "N")
       .show_default()

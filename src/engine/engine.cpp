@@ -239,7 +239,7 @@ void Engine::Impl::step() {
 /// False if there is nothing to do before open steps have ended.
 bool Engine::Impl::begin_step() {
   OpenStep& step = open.emplace_back();
-  observer.begins(step);
+  observer.begins(step, scheduler);
   step.plan = scheduler.plan(step.started);
   note_plan(step.started);
   observer.planned(step);

@@ -111,7 +111,7 @@ struct EngineConfig {
   control::SchedulerConfig scheduler;
   std::vector<TokenId> eos;
   uint32_t vocab_size = 0;
-  /// The target time of a step: the token budget follows the measured speed (StepBudget), up to the
+  /// The target time of a step's prompts: the token budget follows the measured speed (StepBudget), up to the
   /// scheduler's maximum. 0: the budget stays fixed.
   Nanos step_time = 0;
   /// The most sequences of one GenerationRequest::waits_as that may wait; more than scheduler.max_waiting: no

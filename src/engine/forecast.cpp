@@ -154,7 +154,8 @@ void Foresight::begin_step() {
   const bool preempted = make_room();
   available_ -= growth(step_);
   work_ = {.decoding = decoding_, .decode_context = decode_context(), .logit_rows = decoding_};
-  budget_ = state_.budget - std::min<uint64_t>(state_.budget, decoding_);
+  const StepTokens& has = state_.budget;
+  budget_ = has.tokens - (has.besides_decodes ? 0 : std::min<uint64_t>(has.tokens, decoding_));
   const std::vector<uint32_t> partly = std::exchange(partly_, {});
   for (const uint32_t index : partly) compute(index);
   if (!preempted) admit_more();

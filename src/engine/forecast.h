@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "engine/step_budget.h"
 #include "engine/step_costs.h"
 
 namespace quire::engine {
@@ -20,8 +21,8 @@ struct ForecastSeq {
 
 /// What a scheduler has before it, for forecast().
 struct ForecastState {
-  Nanos now = 0;              // when the next step begins
-  uint32_t budget = 0;        // tokens of a step
+  Nanos now = 0;  // when the next step begins
+  StepTokens budget;
   uint32_t context_cost = 0;  // SchedulerConfig::context_cost
   uint32_t free_slots = 0;
   uint64_t available = 0;  // blocks

@@ -43,7 +43,7 @@ control::Sequence sequence_of(const Newcomer& newcomer) {
 }  // namespace
 
 Outlook QueueForecast::foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
-                               const Newcomer& newcomer, Nanos begins, uint32_t budget, bool promises) {
+                               const Newcomer& newcomer, Nanos begins, StepTokens budget, bool promises) {
   const bool judges = promises && !newcomer.accepted;
   const control::SchedulerConfig& config = scheduler.config();
   if (policy_ == nullptr) {
@@ -86,7 +86,7 @@ Outlook QueueForecast::foresee(const control::Scheduler& scheduler, const contro
 }
 
 QueueForecast::Queue QueueForecast::gather(const control::Scheduler& scheduler, Nanos begins,
-                                           uint32_t budget) {
+                                           StepTokens budget) {
   const control::SchedulerConfig& config = scheduler.config();
   const control::StepStats& stats = scheduler.stats();
   Queue queue;

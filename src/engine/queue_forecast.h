@@ -50,10 +50,10 @@ class QueueForecast {
  public:
   explicit QueueForecast(const StepCosts& costs) : costs_(costs) {}  // which must outlive it
 
-  /// `cache`: the scheduler's. `begins`: when the next step can begin. `budget`: tokens of a step.
+  /// `cache`: the scheduler's. `begins`: when the next step can begin. `budget`: of later steps.
   /// `promises`: whether deadlines are promised; then the outlook says whether one would not be kept.
   Outlook foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
-                  const Newcomer& newcomer, Nanos begins, uint32_t budget, bool promises);
+                  const Newcomer& newcomer, Nanos begins, StepTokens budget, bool promises);
   /// A sequence has ended, or was not added to the scheduler after all.
   void forget(SeqId seq) { told_.erase(seq); }
   /// An answer has ended by itself, or at its max_tokens (`cut`).
@@ -74,7 +74,7 @@ class QueueForecast {
     std::vector<Nanos> waiting_due;
   };
 
-  Queue gather(const control::Scheduler& scheduler, Nanos begins, uint32_t budget);
+  Queue gather(const control::Scheduler& scheduler, Nanos begins, StepTokens budget);
   void gather_running(const control::Scheduler& scheduler, Queue& queue) const;
   void gather_waiting(const control::Scheduler& scheduler, Queue& queue) const;
   Told told_of(const control::Sequence& seq) const;

@@ -37,7 +37,7 @@ Nanos Shadow::time_of(const control::StepPlan& plan) const {
 }
 
 Outlook Shadow::foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
-                        const Newcomer& newcomer, Nanos begins, uint32_t budget) {
+                        const Newcomer& newcomer, Nanos begins, StepTokens budget) {
   Outlook outlook = queue_.foresee(scheduler, cache, newcomer, begins, budget, promises_);
   if (outlook.unkept) {
     metrics_.refused(*outlook.unkept == Unkept::kAnother);

@@ -33,7 +33,7 @@ class Shadow final : public StepSink {
 
   /// See QueueForecast. If the outlook keeps all promises, the caller adds the request.
   Outlook foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
-                  const Newcomer& newcomer, Nanos begins, uint32_t budget);
+                  const Newcomer& newcomer, Nanos begins, StepTokens budget);
   /// Times from a request's arrival. `in_time`: whether a promise was kept; empty: there was none.
   void first_token(Nanos predicted, Nanos observed, std::optional<bool> in_time);
   void request_ended(Nanos predicted, Nanos observed) { metrics_.end(predicted, observed); }

@@ -7,28 +7,36 @@
 
 namespace quire::engine {
 
-/// The token budget with which a step takes a target time. The speed of a shared machine changes within
-/// minutes. The budget follows the times of full steps: at once when they become slower, gradually when they
-/// become faster. It is an input of the scheduler. Not thread-safe.
+/// The tokens that a step may have.
+struct StepTokens {
+  uint32_t tokens = 0;
+  /// Whether these are for prompts, and each sequence that decodes has one more; otherwise they are for both.
+  bool besides_decodes = false;
+};
+
+/// The prompt tokens that take a target time of a step; what decodes takes its time besides. So those who
+/// stream wait for that time and for a step of their own, and a prompt gets no slower than it must be,
+/// however many stream. The speed of a shared machine changes within minutes, and what a context costs is
+/// known roughly: the tokens follow the times of full steps, at once when they become slower, gradually when
+/// they become faster. They are an input of the scheduler. Not thread-safe.
 class StepBudget {
  public:
-  /// `target`: the target time of a step, > 0. The budget starts at max_num_batched_tokens of `config`; it is
-  /// never more, and never less than max_num_seqs.
+  /// `target`: the target time, > 0. Prompts have at most max_num_batched_tokens of `config` less
+  /// max_num_seqs for decodes, with which they begin, and at least max_num_seqs if that is less.
   StepBudget(Nanos target, const control::SchedulerConfig& config);
 
-  /// To be called after a step that kept the executor busy for `took` (0: unknown). Returns the budget of
-  /// later steps.
-  uint32_t after(const control::StepPlan& plan, Nanos took);
+  /// To be called after a step that kept the executor busy for `took` (0: unknown).
+  void after(const control::StepPlan& plan, Nanos took);
+
+  /// In units of the cost of a prompt token without context.
+  uint32_t prompt_tokens() const { return static_cast<uint32_t>(tokens_); }
 
  private:
-  /// In units of the cost of a prompt token without context.
-  double cost(const control::StepPlan& plan) const;
-
-  Nanos target_;
-  uint32_t least_;
-  uint32_t most_;
+  double target_;
+  double most_;
+  double least_;
   double context_part_;
-  double budget_;
+  double tokens_;
 };
 
 }  // namespace quire::engine

@@ -21,6 +21,15 @@ StepObserver::StepObserver(const EngineConfig& config, const Clock& clock, StepT
   if (config.step_time > 0) budget_.emplace(config.step_time, config.scheduler);
 }
 
+void StepObserver::begins(OpenStep& step, record::RecordedScheduler& scheduler) {
+  step.started = clock_.now();
+  if (budget_) {
+    const uint32_t tokens = budget_->prompt_tokens() + scheduler.stats().running;
+    if (std::exchange(tokens_, tokens) != tokens) scheduler.set_budget(tokens);
+  }
+  step.budget = tokens_;
+}
+
 control::StepResult StepObserver::computed(OpenStep& step, control::StepResult result) const {
   step.times = result.times;
   step.computed = clock_.now();
@@ -30,10 +39,7 @@ control::StepResult StepObserver::computed(OpenStep& step, control::StepResult r
 Nanos StepObserver::committed(OpenStep& step, record::RecordedScheduler& scheduler) {
   const Nanos now = clock_.now();
   step.committed = now;
-  if (budget_) {
-    const uint32_t tokens = budget_->after(step.plan, step.times.compute + step.times.sample);
-    if (std::exchange(tokens_, tokens) != tokens) scheduler.set_budget(tokens);
-  }
+  if (budget_) budget_->after(step.plan, step.times.compute + step.times.sample);
   if (check_invariants_) {
     if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty())
       throw Error(broken);

@@ -39,10 +39,7 @@ class StepObserver {
                StepSink* shadow);
 
   /// To be called in this order in the life of a step.
-  void begins(OpenStep& step) const {
-    step.started = clock_.now();
-    step.budget = tokens_;
-  }
+  void begins(OpenStep& step, record::RecordedScheduler& scheduler);
   void planned(OpenStep& step) const { step.plan_time = clock_.now() - step.started; }
   void submitted(OpenStep& step) const {
     if (tells_) step.submit_time = clock_.now() - step.started - step.plan_time;
@@ -58,8 +55,10 @@ class StepObserver {
     if (tells_) tell(step, open);
   }
 
-  /// The tokens that the next step may have.
-  uint32_t budget() const { return tokens_; }
+  /// The tokens that later steps may have.
+  StepTokens budget() const {
+    return budget_ ? StepTokens{budget_->prompt_tokens(), true} : StepTokens{tokens_};
+  }
 
   /// After the last step.
   void end() const {

@@ -276,20 +276,22 @@ void LocalEngine::set_budget(const EngineOptions& options) {
     scheduler.max_num_batched_tokens = *given;
     return;
   }
-  scheduler.max_num_batched_tokens = auto_budget(speeds.tokens_a_step, options.max_num_seqs);
+  const uint64_t decodes = speeds.varies ? options.max_num_seqs : 0;  // besides: see engine::StepBudget
+  const uint64_t prompts = std::max<uint64_t>(speeds.tokens_a_step, options.max_num_seqs);
+  scheduler.max_num_batched_tokens = auto_budget(prompts + decodes, options.max_num_seqs);
   scheduler.context_cost = speeds.context_cost;
-  if (speeds.varies) config.step_time = kStepTime;
+  if (speeds.varies) config.step_time = static_cast<Nanos>(kStepTime / options.sim_speed);
 }
 
 void LocalEngine::log_sizes(const std::string& served_name) const {
   const control::SchedulerConfig& scheduler = config.scheduler;
   log_info(fmt::format("{}: {}", served_name, backend->describe()));
   const uint64_t bytes = scheduler.num_blocks * backend->shape().kv_block_bytes(scheduler.block_size);
-  log_info(
-      fmt::format("K/V: {} blocks of {} tokens{}, sequences of up to {} tokens, {} at once, {} tokens a step",
-                  with_commas(scheduler.num_blocks), scheduler.block_size,
-                  backend->kv_facts().empty() ? "" : fmt::format(" ({})", human_bytes(bytes)),
-                  scheduler.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
+  log_info(fmt::format(
+      "K/V: {} blocks of {} tokens{}, sequences of up to {} tokens, {} at once, up to {} tokens a step",
+      with_commas(scheduler.num_blocks), scheduler.block_size,
+      backend->kv_facts().empty() ? "" : fmt::format(" ({})", human_bytes(bytes)), scheduler.max_model_len,
+      scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
 }
 
 }  // namespace quire::startup

@@ -13,7 +13,7 @@ StepCost one_millisecond(const backend::StepWork& /*work*/) { return {.device = 
 ForecastState roomy() {
   ForecastState state;
   state.now = 100 * kMillisecond;
-  state.budget = 8;
+  state.budget = {8};
   state.free_slots = 4;
   state.available = 100;
   state.block_size = 4;
@@ -57,6 +57,8 @@ TEST(Forecast, DecodesTakeTheirPartOfTheBudget) {
   EXPECT_EQ(first_of(got.waiting[0]), 4);  // 5 tokens a step
   EXPECT_EQ(end_of(got.waiting[0]), 4);    // its only token
   EXPECT_EQ(got.running[0].first_token, -1);
+  state.budget.besides_decodes = true;
+  EXPECT_EQ(first_of(forecast(state, one_millisecond).waiting[0]), 3);  // 8, 8 and 4
 }
 
 TEST(Forecast, AContextMakesChunksShorter) {

@@ -22,7 +22,7 @@ struct Foreseen {
 
   Outlook foresee(const Newcomer& newcomer, bool promises = false) {
     return queue.foresee(machine.scheduler, machine.scheduler.pool().cache(), newcomer, machine.now,
-                         machine.scheduler.config().max_num_batched_tokens, promises);
+                         machine.tokens(), promises);
   }
   Outlook arrives(const control::SeqSpec& spec) {
     const Outlook outlook = foresee({.spec = spec, .runs_on = true});
@@ -35,10 +35,11 @@ struct Foreseen {
 };
 
 /// The last of `count` requests, which arrive while the others run: how far its times were foreseen wrongly,
-/// in parts of them.
-double worst_error(const control::SchedulerConfig& config, uint64_t seed, int count) {
+/// in parts of them. `step_time`: the target of its prompts; 0: the token budget is fixed.
+double worst_error(const control::SchedulerConfig& config, uint64_t seed, int count, Nanos step_time = 0) {
   Foreseen all(config);
   VirtualMachine& machine = all.machine;
+  if (step_time > 0) machine.budget.emplace(step_time, config);
   SplitMix64 random(seed);
   Outlook outlook;
   for (int i = 0; i < count; ++i) {
@@ -59,6 +60,14 @@ double worst_error(const control::SchedulerConfig& config, uint64_t seed, int co
 TEST(QueueForecast, AgreesWithTheScheduler) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     EXPECT_LT(worst_error(VirtualMachine::config(), seed, 1 + static_cast<int>(seed % 30)), 1e-5) << seed;
+  }
+}
+
+TEST(QueueForecast, KnowsWhereDecodesTakeNoTokensFromPrompts) {
+  control::SchedulerConfig config = VirtualMachine::config();
+  config.max_num_batched_tokens = 40;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_LT(worst_error(config, seed, 20, 1000 * kMillisecond), 0.05) << seed;
   }
 }
 

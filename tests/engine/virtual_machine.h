@@ -1,10 +1,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "control/scheduler.h"
+#include "engine/step_budget.h"
 #include "engine/step_costs.h"
 
 namespace quire::test {
@@ -45,9 +47,18 @@ struct VirtualMachine {
     return out;
   }
 
+  /// What a forecast knows of later steps.
+  engine::StepTokens tokens() const {
+    if (budget) return {budget->prompt_tokens(), true};
+    return {scheduler.config().max_num_batched_tokens};
+  }
+
   void step() {
+    if (budget) scheduler.set_budget(budget->prompt_tokens() + scheduler.stats().running);
     const control::StepPlan plan = scheduler.plan();
-    now += static_cast<Nanos>(costs(backend::work_of(plan)).whole());
+    const engine::StepCost took = costs(backend::work_of(plan));
+    if (budget) budget->after(plan, static_cast<Nanos>(took.device));
+    now += static_cast<Nanos>(took.whole());
     control::StepResult result;
     for (const control::SeqStep& seq : plan.seqs) {
       control::SeqResult& of = result.seqs.emplace_back();
@@ -65,6 +76,7 @@ struct VirtualMachine {
 
   control::Scheduler scheduler;
   engine::StepCosts costs;
+  std::optional<engine::StepBudget> budget;  // else it is fixed
   Nanos now = 0;
   SeqId next = 1;
   std::map<SeqId, Nanos> first_token;

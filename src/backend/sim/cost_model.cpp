@@ -149,4 +149,11 @@ control::CostHints CostModel::hints(uint32_t batch) const {
       .swap_block = least(duration(swap) - duration(decode))};
 }
 
+uint32_t CostModel::context_cost() const {
+  if (fitted() == nullptr) return 0;
+  const PhaseCost& device = fitted()->device;
+  const double token = static_cast<double>(hints(1).prefill_token);
+  return static_cast<uint32_t>(std::min(1e6 * device.chunk_prefix / token, 1e6));
+}
+
 }  // namespace quire::backend::sim

@@ -142,6 +142,8 @@ class CostModel {
   /// The cost hints for a scheduler over such a device when `batch` (at least 1) sequences decode at once.
   /// Use max_num_seqs, since the hints matter only when sequences wait.
   control::CostHints hints(uint32_t batch) const;
+  /// SchedulerConfig::context_cost; 0 if nothing is fitted.
+  uint32_t context_cost() const;
   /// Throws Error naming an invalid value.
   void check() const {
     std::visit([](const auto& cost) { cost.check(); }, of_);

@@ -34,7 +34,10 @@ std::optional<DeviceMemory> SimBackend::memory() const {
 }
 
 StepSpeeds SimBackend::probe(Nanos step_time) {
-  return {.tokens_a_step = cost_.prefill_tokens_in(step_time), .costs = cost_.hints(size_.num_slots)};
+  return {.tokens_a_step = cost_.prefill_tokens_in(step_time),
+          .context_cost = cost_.context_cost(),
+          .costs = cost_.hints(size_.num_slots),
+          .varies = cost_.fitted() != nullptr};  // as the machine does that it was fitted to
 }
 
 std::unique_ptr<Executor> SimBackend::make_executor() {

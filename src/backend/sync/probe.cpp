@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -11,8 +12,24 @@ namespace quire::backend::sync {
 namespace {
 
 constexpr uint32_t kProbeTokens = 128;
-constexpr uint32_t kProbeFew = 16;        // few enough to cost little ...
-constexpr uint32_t kProbeContext = 2048;  // ... after enough context to show what it adds
+constexpr uint32_t kProbeFew = 32;        // few enough to cost little ...
+constexpr uint32_t kProbeContext = 4096;  // ... after enough context to show what it adds
+// Each part is computed until the two fastest times are this close: something else may have the machine.
+constexpr double kClose = 1.04;
+constexpr int kLeastRounds = 2;
+constexpr int kMostRounds = 6;
+
+/// The fastest of several times.
+struct Fastest {
+  double seconds = std::numeric_limits<double>::infinity();
+  double second = std::numeric_limits<double>::infinity();  // the next one
+
+  void add(double time) {
+    second = std::min(second, std::max(time, seconds));
+    seconds = std::min(seconds, time);
+  }
+  bool is_sure() const { return second <= kClose * seconds; }
+};
 
 /// The measured cost of a prompt token.
 struct TokenCost {
@@ -38,10 +55,17 @@ TokenCost measure(StepModel& model, const ProbedPool& pool) {
   };
   const uint32_t few = std::min(kProbeFew, length);
   for (const uint32_t position : {0U, context}) seconds(position, few);  // warm up the threads and the memory
-  const double first = seconds(0, length);
-  // The faster one, since StepBudget never goes above it.
-  TokenCost cost{.seconds = std::min(first, seconds(0, length)) / length};
-  const double more = seconds(context, few) - seconds(0, few);
+  // The fastest ones, since StepBudget never goes above that.
+  Fastest whole, begin, later;
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (round < kLeastRounds || !whole.is_sure()) whole.add(seconds(0, length));
+    if (round < kLeastRounds || !begin.is_sure() || !later.is_sure()) {
+      begin.add(seconds(0, few));
+      later.add(seconds(context, few));
+    }
+  }
+  TokenCost cost{.seconds = whole.seconds / length};
+  const double more = later.seconds - begin.seconds;
   if (context > 0 && more > 0) cost.context_part = more / few / context / cost.seconds;
   return cost;
 }
