@@ -19,7 +19,7 @@ MACHINES = {"bf16": {"token": 2.23e6, "context": 436, "row": 0.7e6, "weights": 6
 
 
 def phase(**terms):
-    return {**dict.fromkeys(PHASES, 0), "token": [0], **terms}
+    return {**dict.fromkeys(PHASES, 0), "token": [0, 0], **terms}
 
 
 @pytest.fixture(scope="module", params=MACHINES)
@@ -38,7 +38,7 @@ def machine(request, tmp_path_factory):
                    logit_row=costs["row"], token=[0, costs["token"]])
     cost = folder.parent / "cost.json"
     cost.write_text(json.dumps({
-        "quire_cost": 1, "model": folder.name, "machine": "that of the measurements", "device": "bf16", "build": "none", "steps": 1,
+        "quire_cost": 2, "model": folder.name, "machine": "that of the measurements", "device": "bf16", "build": "none", "steps": 1,
         "left_out": 0, "errors": [], "knots": [0, few], "device_ns": device, "host_ns": phase(step=1e6),
         "most": dict.fromkeys(COUNTS, 1 << 40), "deviations": []}))
     return folder, cost
