@@ -127,6 +127,8 @@ def read_log(path):
             numbers.next()
             now = numbers.signed()
             yield "commit", now, [numbers.next() for _ in range(numbers.next())]
+        elif kind == ord("b"):
+            yield "budget", numbers.next()
         elif kind == ord("r"):
             yield ("reset",)
         elif kind == ord("e"):
