@@ -15,10 +15,10 @@ struct StepTokens {
 };
 
 /// The prompt tokens that take a target time of a step; what decodes takes its time besides. So those who
-/// stream wait for that time and for a step of their own, and a prompt gets no slower than it must be,
-/// however many stream. The speed of a shared machine changes within minutes, and what a context costs is
-/// known roughly: the tokens follow the times of full steps, at once when they become slower, gradually when
-/// they become faster. They are an input of the scheduler. Not thread-safe.
+/// stream wait for that time and for a step of their own, and take nearly no tokens from a prompt. The speed
+/// of a shared machine changes within minutes, and what a context costs is known roughly: the tokens follow
+/// the times of full steps, at once when they become slower, gradually when they become faster. They are an
+/// input of the scheduler. Not thread-safe.
 class StepBudget {
  public:
   /// `target`: the target time, > 0. Prompts have at most max_num_batched_tokens of `config` less

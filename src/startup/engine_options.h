@@ -12,8 +12,8 @@
 
 namespace quire::startup {
 
-/// The token budget of a step, if none is given: what a step of kStepTime computes, see docs/architecture.md.
-/// Eight streams then wait 0.3 s at most where steps of the same work differ by 10 %.
+/// The prompt tokens of a step, if no budget is given: what kStepTime computes, see docs/architecture.md.
+/// Eight streams with short contexts then wait 0.3 s at most where steps of the same work differ by 10 %.
 inline constexpr Nanos kStepTime = 240'000'000;
 inline constexpr uint32_t kMaxAutoBudget = 8192;
 constexpr uint32_t auto_budget(uint64_t tokens_a_step, uint32_t max_num_seqs) {

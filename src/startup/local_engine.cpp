@@ -192,7 +192,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   backend = options.device->make(options, facts, *tokenizer);
   size_pools(options);
   set_budget(options);
-  backend->reserve(config.scheduler.max_num_batched_tokens);
+  reserve_step();
   executor = backend->make_executor();
   if (!options.prefix_cache_file.empty()) {
     const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
@@ -276,11 +276,20 @@ void LocalEngine::set_budget(const EngineOptions& options) {
     scheduler.max_num_batched_tokens = *given;
     return;
   }
-  const uint64_t decodes = speeds.varies ? options.max_num_seqs : 0;  // besides: see engine::StepBudget
-  const uint64_t prompts = std::max<uint64_t>(speeds.tokens_a_step, options.max_num_seqs);
-  scheduler.max_num_batched_tokens = auto_budget(prompts + decodes, options.max_num_seqs);
+  const uint32_t decodes = speeds.varies ? options.max_num_seqs : 0;  // besides: see engine::StepBudget
+  scheduler.max_num_batched_tokens = auto_budget(speeds.tokens_a_step, options.max_num_seqs) + decodes;
   scheduler.context_cost = speeds.context_cost;
   if (speeds.varies) config.step_time = static_cast<Nanos>(kStepTime / options.sim_speed);
+}
+
+/// Where the memory of the largest step is not to be had at once, smaller ones may still work.
+void LocalEngine::reserve_step() {
+  try {
+    backend->reserve(config.scheduler.max_num_batched_tokens);
+  } catch (const Error& error) {
+    log_warning(fmt::format("the memory of a step of {} tokens is not there yet: {}",
+                            with_commas(config.scheduler.max_num_batched_tokens), error.what()));
+  }
 }
 
 void LocalEngine::log_sizes(const std::string& served_name) const {

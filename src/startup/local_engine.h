@@ -57,6 +57,7 @@ struct LocalEngine {
   void size_pools(const EngineOptions& options);
   /// The token budget, and what the scheduler should know of costs.
   void set_budget(const EngineOptions& options);
+  void reserve_step();
   void log_sizes(const std::string& served_name) const;
   void open_files(const EngineOptions& options, const std::string& served_name);
 };

@@ -53,6 +53,12 @@ TEST(StepBudget, LeavesDecodesTheirTimeBesides) {
   EXPECT_EQ(after(budget, plan_of(100, 0, 8), 648), 50U);
 }
 
+TEST(StepBudget, CountsWhatADecodeReads) {
+  StepBudget budget = budget_of(100, 1000);  // 500 tokens of context: 1 + 3 * 0.5 each
+  EXPECT_EQ(after(budget, plan_of(100, 0, 8), 360), 100U);
+  EXPECT_EQ(after(budget, plan_of(100, 0, 8), 720), 50U);
+}
+
 TEST(StepBudget, FallsAtOnceWhereAStepTakesLonger) {
   StepBudget budget = budget_of(100);
   EXPECT_EQ(after(budget, plan_of(100), 600), 50U);

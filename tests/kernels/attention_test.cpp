@@ -202,7 +202,7 @@ void expect_close_to_double(kernels::IsaLevel level, const Shape& shape, const S
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  for (const uint32_t head_dim : {8, 16, 20, 64, 80, 96, 128, 256}) {
+  for (const uint32_t head_dim : {8, 16, 20, 40, 64, 72, 80, 96, 112, 128, 256}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
       all.push_back({head_dim, 2, 2, 0, dtype});
     }
@@ -214,6 +214,8 @@ std::vector<Shape> shapes() {
     all.push_back({32, 1, 4, window, DType::kBF16});
     all.push_back({32, 2, 4, window, DType::kI8, window == 5 ? 1.5F : 0.0F});
     all.push_back({24, 2, 2, window, DType::kF32, 1.5F});
+    all.push_back({40, 1, 3, window, DType::kBF16});
+    all.push_back({20, 1, 2, window, DType::kI8});
   }
   for (const float soft_cap : {0.3F, 2.0F, 50.0F}) all.push_back({64, 2, 3, 0, DType::kF32, soft_cap});
   return all;

@@ -18,6 +18,7 @@ constexpr uint32_t kProbeContext = 4096;  // ... after enough context to show wh
 constexpr double kClose = 1.04;
 constexpr int kLeastRounds = 2;
 constexpr int kMostRounds = 6;
+constexpr double kMostSeconds = 2;  // after which no part is computed more often than kLeastRounds
 
 /// The fastest of several times.
 struct Fastest {
@@ -57,7 +58,10 @@ TokenCost measure(StepModel& model, const ProbedPool& pool) {
   for (const uint32_t position : {0U, context}) seconds(position, few);  // warm up the threads and the memory
   // The fastest ones, since StepBudget never goes above that.
   Fastest whole, begin, later;
+  const auto started = std::chrono::steady_clock::now();
   for (int round = 0; round < kMostRounds; ++round) {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - started;
+    if (round >= kLeastRounds && spent.count() > kMostSeconds) break;
     if (round < kLeastRounds || !whole.is_sure()) whole.add(seconds(0, length));
     if (round < kLeastRounds || !begin.is_sure() || !later.is_sure()) {
       begin.add(seconds(0, few));

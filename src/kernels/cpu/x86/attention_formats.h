@@ -20,10 +20,9 @@
 //   multiply_add       (sum, operand, factor): the elements of a lane in a fixed order
 //   multiply_add_one   the same for element kOne alone; the others may be anything, also NaN
 //   keep               (numbers, first, values) makes V::kLanes factors of f32; returns what they are now
-//   Wide, kWidenRows   the format in which so many rows or more multiply, once widen() has written it; void:
-//   none widen              (from, to, width, lanes) writes V::kLanes lanes in that format; only the first
-//   `lanes`
-//                      if that is not 0
+//   Wide               the format in which kWidenRows rows or more multiply; void if there is none
+//   widen              (from, to, width, lanes) writes V::kLanes lanes in that format; of these only the
+//                      first `lanes` if that is not 0
 namespace quire::kernels::cpu {
 
 /// From this many rows on, it pays to widen K and V once for all of them.

@@ -68,7 +68,8 @@ struct DotPairs {
   }
 };
 
-/// int8 K and V, of which each integer is a bf16 exactly.
+/// int8 K and V, of which each integer is a bf16 exactly. What is rounded is a weight times its value's
+/// scale, so the sum is that of the weights as they are.
 struct DotBytes : DotPairs {
   using Element = int8_t;
   struct Wide : DotPairs {
