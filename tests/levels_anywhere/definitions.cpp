@@ -1,6 +1,7 @@
 #include "tests/levels_anywhere/definitions.h"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -92,6 +93,9 @@ int32_t to_int(float x) {  // to nearest even; what fits no int is the least
 int16_t saturated16(int x) { return static_cast<int16_t>(std::clamp(x, -32768, 32767)); }
 
 float scaled(float a, float b) {
+  constexpr uint32_t kQuiet = 1U << 22;
+  const bool is_quiet = (std::bit_cast<uint32_t>(a) & kQuiet) != 0;
+  if (std::isnan(a) && is_quiet && std::isinf(b)) return std::max(b, 0.0F);  // "VSCALEFPS", special cases
   if (std::isnan(a) || std::isnan(b)) return NAN;
   if (std::isinf(b)) return b > 0 ? a * INFINITY : a * 0.0F;
   if (std::isinf(a) || a == 0.0F) return a;
@@ -260,7 +264,8 @@ void add_moves(Table& table) {
   table["_mm512_unpackhi_epi32"] = unpack(4, true);
   table["_mm512_unpacklo_epi64"] = unpack(8, false);
   table["_mm512_unpackhi_epi64"] = unpack(8, true);
-  for (const auto& [name, control] : {std::pair{"0x88", 0x88}, {"0xdd", 0xdd}, {"0x1e", 0x1e}}) {
+  for (const auto& [name, control] :
+       {std::pair{"0x44", 0x44}, {"0xee", 0xee}, {"0x88", 0x88}, {"0xdd", 0xdd}, {"0x1e", 0x1e}}) {
     table[std::string("_mm512_shuffle_i32x4 ") + name] = shuffle(control);
   }
 }

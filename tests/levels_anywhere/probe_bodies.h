@@ -145,6 +145,8 @@ constexpr Probe kProbes[] = {
     QUIRE_COUNT(_mm512_srli_epi32),
     QUIRE_PROBE("_mm512_sll_epi32",
                 _mm512_sll_epi32(si(in.a), _mm_cvtsi32_si128(static_cast<int>(in.mask & 63)))),
+    QUIRE_PROBE("_mm512_shuffle_i32x4 0x44", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0x44)),
+    QUIRE_PROBE("_mm512_shuffle_i32x4 0xee", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0xee)),
     QUIRE_PROBE("_mm512_shuffle_i32x4 0x88", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0x88)),
     QUIRE_PROBE("_mm512_shuffle_i32x4 0xdd", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0xdd)),
     QUIRE_PROBE("_mm512_shuffle_i32x4 0x1e", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0x1e)),

@@ -91,7 +91,13 @@ QUIRE_EMULATED __m128 quire_scalef(__m128 a, __m128 b) {
   factor = _mm256_blendv_pd(factor, _mm256_setzero_pd(),
                             _mm256_cmp_pd(wide, _mm256_set1_pd(-__builtin_inf()), _CMP_EQ_OQ));
   factor = _mm256_blendv_pd(factor, wide, _mm256_cmp_pd(wide, wide, _CMP_UNORD_Q));
-  return _mm256_cvtpd_ps(_mm256_mul_pd(_mm256_cvtps_pd(a), factor));
+  const __m128 product = _mm256_cvtpd_ps(_mm256_mul_pd(_mm256_cvtps_pd(a), factor));
+  // A quiet NaN times 2^infinity is infinity, and times 2^-infinity zero.
+  const __m128 size = _mm_andnot_ps(_mm_set1_ps(-0.0F), b);
+  const __m128 infinite = _mm_cmpeq_ps(size, _mm_set1_ps(__builtin_inff()));
+  const __m128 quiet = _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(a), 9));  // its bit as the sign
+  const __m128 instead = _mm_and_ps(_mm_and_ps(_mm_cmpunord_ps(a, a), infinite), quiet);
+  return _mm_blendv_ps(product, _mm_max_ps(b, _mm_setzero_ps()), instead);
 }
 QUIRE_EMULATED __m256 quire_scalef(__m256 a, __m256 b) {
   const __m128 low = quire_scalef(_mm256_castps256_ps128(a), _mm256_castps256_ps128(b));

@@ -43,7 +43,7 @@ struct Pairs {
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 2;
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
-    const __m256i rounded = avx512::Bf16::narrow(values);
+    const auto rounded = (__m256i)_mm512_cvtneps_pbh(values.v);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(numbers) + first), rounded);
     return avx512::Bf16::widen(rounded);
   }

@@ -153,63 +153,112 @@ void score(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t beg
   }
 }
 
-/// Converts scores to weights (times the scale of the value) and updates the row's maximum and sum. kAll: the
-/// range is the whole stretch.
+/// The scores of a row in a stretch: times the scales of the keys, capped, and minus infinity for keys that
+/// it does not see.
 template <VecType V, class Format, bool kAll>
-QUIRE_INLINE void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap,
-                         const Stretch<V, Format>& at) {
-  constexpr size_t kOfTile = kTileKeys / V::kLanes;
-  constexpr size_t kVectors = kStretchTiles * kOfTile;
-  const V nothing = V::set1(-__builtin_inff());
-  float* weights = rows.weights + row * kStretchKeys;
-  V scores[kVectors];
-  V top = nothing;
-  QUIRE_UNROLL
-  for (size_t j = 0; j < kVectors; ++j) {
+struct RowScores {
+  static constexpr size_t kOfTile = kTileKeys / V::kLanes;
+  static constexpr size_t kVectors = kStretchTiles * kOfTile;
+  static constexpr bool kChanged = Format::kScaled || !kAll;
+
+  KeyRange<V> range;
+  float soft_cap;
+  const Stretch<V, Format>& at;
+
+  QUIRE_INLINE V finished(const float* weights, size_t j) const {
     V value = V::load(weights + j * V::kLanes);
     if constexpr (Format::kScaled) {
       value = V::mul(value, V::load(at.key_scales[j / kOfTile] + j % kOfTile * V::kLanes));
     }
     if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
     if (!kAll) {
-      value = V::select_range(value, nothing, static_cast<int>(j * V::kLanes), range.begin, range.end);
+      value = V::select_range(value, V::set1(-__builtin_inff()), static_cast<int>(j * V::kLanes), range.begin,
+                              range.end);
     }
-    scores[j] = value;
-    top = V::max(top, value);
+    return value;
   }
-  const float stretch_max = V::max_lane(top);
-  const float old_max = rows.max[row];
-  const float new_max = stretch_max > old_max ? stretch_max : old_max;
-  V total = V::zero();
-  QUIRE_UNROLL
-  for (size_t j = 0; j < kVectors; ++j) {
-    const V weight = vec_exp_negative(V::sub(scores[j], V::set1(new_max)));
-    if constexpr (Format::kScaled) {
-      total = V::add(total, weight);
-      const V scale = V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes);
-      V scaled = V::mul(weight, scale);
-      if (!kAll) {  // a key that was never written has any scale
-        scaled = V::select_range(scaled, V::zero(), static_cast<int>(j * V::kLanes), range.begin, range.end);
+
+  /// Finishes the scores, and gives the maximum of each lane.
+  QUIRE_INLINE V finish(float* weights) const {
+    V top = V::set1(-__builtin_inff());
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      const V value = finished(weights, j);
+      if (kChanged || soft_cap != 0.0F) V::store(weights + j * V::kLanes, value);
+      top = V::max(top, value);
+    }
+    return top;
+  }
+
+  /// Makes weights of them, times the scales of the values, and gives the sum of each lane's.
+  QUIRE_INLINE V weigh(float* weights, V max) const {
+    V total = V::zero();
+    V scores[kVectors];
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) scores[j] = V::load(weights + j * V::kLanes);
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      const V weight = vec_exp_negative(V::sub(scores[j], max));
+      if constexpr (Format::kScaled) {
+        total = V::add(total, weight);
+        const V scale = V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes);
+        V scaled = V::mul(weight, scale);
+        if (!kAll) {  // a key that was never written has any scale
+          scaled =
+              V::select_range(scaled, V::zero(), static_cast<int>(j * V::kLanes), range.begin, range.end);
+        }
+        Format::keep(weights, j * V::kLanes, scaled);
+      } else {
+        total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
       }
-      Format::keep(weights, j * V::kLanes, scaled);
-    } else {
-      total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
     }
+    return total;
   }
-  float rescale = 1.0F;
-  if (new_max != old_max) rescale = V::first_lane(vec_exp_negative(V::set1(old_max - new_max)));
-  rows.max[row] = new_max;
-  rows.sum[row] = rows.sum[row] * rescale + V::sum(total);
-  rows.rescale[row] = rescale;
+};
+
+/// Converts the scores of up to V::kLanes rows to weights and updates their maxima and sums. What is done
+/// once for a row, and would wait for itself, is done for all rows at once.
+template <VecType V, class Format, bool kAll>
+void soften(const AttentionRows<V>& rows, size_t row, size_t count,
+            const RowScores<V, Format, kAll>& scores) {
+  V each[V::kLanes];
+  for (size_t i = 0; i < V::kLanes; ++i) {
+    each[i] = i < count ? scores.finish(rows.weights + (row + i) * kStretchKeys) : V::zero();
+  }
+  const bool whole = count == V::kLanes;
+  const auto load = [&](const float* from) {
+    return whole ? V::load(from + row) : V::load(from + row, count);
+  };
+  const auto store = [&](float* to, V values) {
+    whole ? V::store(to + row, values) : V::store(to + row, values, count);
+  };
+  const V old_max = load(rows.max);
+  const V max = V::max(V::max_lanes(each), old_max);
+  const V fallen = vec_exp_negative(V::sub(old_max, max));
+  const V rescale = V::select_less(old_max, max, fallen, V::set1(1.0F));
+  store(rows.max, max);
+  store(rows.rescale, rescale);
+  for (size_t i = 0; i < count; ++i) {
+    each[i] = scores.weigh(rows.weights + (row + i) * kStretchKeys, V::set1(rows.max[row + i]));
+  }
+  store(rows.sum, V::add(V::mul(load(rows.sum), rescale), V::sums(each)));
+}
+
+template <VecType V, class Format, bool kAll>
+void soften_all(const AttentionRows<V>& rows, size_t begin, size_t end,
+                const RowScores<V, Format, kAll>& scores) {
+  for (size_t row = begin; row < end; row += V::kLanes) {
+    soften(rows, row, end - row < V::kLanes ? end - row : V::kLanes, scores);
+  }
 }
 
 template <VecType V, class Format>
 void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, KeyRange<V> range, float soft_cap,
                  const Stretch<V, Format>& at) {
   if (range.begin == 0 && range.end == kStretchKeys) {
-    for (size_t row = begin; row < end; ++row) soften<V, Format, true>(rows, row, range, soft_cap, at);
+    soften_all(rows, begin, end, RowScores<V, Format, true>{range, soft_cap, at});
   } else {
-    for (size_t row = begin; row < end; ++row) soften<V, Format, false>(rows, row, range, soft_cap, at);
+    soften_all(rows, begin, end, RowScores<V, Format, false>{range, soft_cap, at});
   }
 }
 

@@ -34,15 +34,15 @@ bool runs_vnni() { return runs_avx512() && __builtin_cpu_supports("avx512vnni");
 
 bool runs_bf16() { return runs_vnni() && __builtin_cpu_supports("avx512bf16"); }
 
-/// AMX with bf16 and int8, and the operating system's leave to use its registers, which holds for all
-/// threads.
+/// AMX with bf16 and int8, beside the conversions of AVX-512's bf16, and the operating system's leave to use
+/// its registers, which holds for all threads.
 bool runs_amx() {
   constexpr unsigned kBits = (1U << 22) | (1U << 24) | (1U << 25);  // AMX-BF16, AMX-TILE, AMX-INT8
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  if (!runs_vnni() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kBits) != kBits)
+  if (!runs_bf16() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kBits) != kBits)
     return false;
 #if defined(__linux__)
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM

@@ -10,10 +10,11 @@
 // its own, and asserts there that they are what is said here; a new ISA is one more such header.
 namespace quire::kernels::cpu {
 
-/// A vector of kLanes f32. All operations are static and by lane: lanes do not mix but in sum() and
-/// max_lane(), so a value does not depend on its lane.
+/// A vector of kLanes f32. All operations are static and by lane: lanes do not mix but in sum(),
+/// max_lane() and their likes, so a value does not depend on its lane.
 template <class V>
-concept VecType = requires(V a, float x, size_t count, int n, const float* from, float* to, int8_t* bytes) {
+concept VecType = requires(V a, const V* vectors, float x, size_t count, int n, const float* from, float* to,
+                           int8_t* bytes) {
   // Lanes, and how many registers there are: a tile of a kernel should fit them.
   { V::kLanes } -> std::convertible_to<size_t>;
   { V::kRegisters } -> std::convertible_to<size_t>;
@@ -58,6 +59,9 @@ concept VecType = requires(V a, float x, size_t count, int n, const float* from,
   // Over all lanes, in an order that is fixed within an ISA.
   { V::sum(a) } -> std::same_as<float>;
   { V::max_lane(a) } -> std::same_as<float>;
+  // Of kLanes vectors: lane i is sum(vectors[i]), to the bit, or max_lane(vectors[i]).
+  { V::sums(vectors) } -> std::same_as<V>;
+  { V::max_lanes(vectors) } -> std::same_as<V>;
 };
 
 /// A vector of as many i32 lanes, stored among f32 as their bits.

@@ -83,6 +83,30 @@ struct Vec {
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
   }
+  static QUIRE_INLINE Vec sums(const Vec* rows) { return of_each(rows, add); }
+  static QUIRE_INLINE Vec max_lanes(const Vec* rows) { return of_each(rows, max); }
+
+ private:
+  /// Both halves of each row together, then both of what that leaves, down to a lane; in each step two
+  /// vectors' in one.
+  template <class Operation>
+  static QUIRE_INLINE Vec of_each(const Vec* rows, const Operation& both) {
+    __m256d fours[4];  // of the rows i and i + 4
+    for (size_t i = 0; i < 4; ++i) {
+      const __m256 a = rows[i].v;
+      const __m256 b = rows[i + 4].v;
+      fours[i] = _mm256_castps_pd(
+          both({_mm256_permute2f128_ps(a, b, 0x20)}, {_mm256_permute2f128_ps(a, b, 0x31)}).v);
+    }
+    __m256 twos[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const __m256d a = fours[2 * i];
+      const __m256d b = fours[2 * i + 1];
+      twos[i] =
+          both({_mm256_castpd_ps(_mm256_unpacklo_pd(a, b))}, {_mm256_castpd_ps(_mm256_unpackhi_pd(a, b))}).v;
+    }
+    return both({_mm256_shuffle_ps(twos[0], twos[1], 0x88)}, {_mm256_shuffle_ps(twos[0], twos[1], 0xdd)});
+  }
 };
 
 /// Eight i32 lanes. In y they are stored as their bits.

@@ -75,6 +75,40 @@ struct Vec {
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
   }
+  static QUIRE_INLINE Vec sums(const Vec* rows) { return of_each(rows, add); }
+  static QUIRE_INLINE Vec max_lanes(const Vec* rows) { return of_each(rows, max); }
+
+ private:
+  /// Both halves of each row together, then both of what that leaves, down to a lane; in each step two
+  /// vectors' in one.
+  template <class Operation>
+  static QUIRE_INLINE Vec of_each(const Vec* rows, const Operation& both) {
+    __m512i eights[8];  // of the rows i and i + 4
+    for (size_t i = 0; i < 8; ++i) {
+      const size_t row = i % 4 + i / 4 * 8;
+      const __m512i a = _mm512_castps_si512(rows[row].v);
+      const __m512i b = _mm512_castps_si512(rows[row + 4].v);
+      eights[i] = of(both, _mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xee));
+    }
+    __m512i fours[4];  // of the rows i, i + 4, i + 8 and i + 12
+    for (size_t i = 0; i < 4; ++i) {
+      fours[i] = of(both, _mm512_shuffle_i32x4(eights[i], eights[i + 4], 0x88),
+                    _mm512_shuffle_i32x4(eights[i], eights[i + 4], 0xdd));
+    }
+    __m512i twos[2];
+    for (size_t i = 0; i < 2; ++i) {
+      twos[i] = of(both, _mm512_unpacklo_epi64(fours[i], fours[i + 2]),
+                   _mm512_unpackhi_epi64(fours[i], fours[i + 2]));
+    }
+    const __m512i low = _mm512_unpacklo_epi32(twos[0], twos[1]);
+    const __m512i high = _mm512_unpackhi_epi32(twos[0], twos[1]);
+    return {
+        _mm512_castsi512_ps(of(both, _mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high)))};
+  }
+  template <class Operation>
+  static QUIRE_INLINE __m512i of(const Operation& both, __m512i a, __m512i b) {
+    return _mm512_castps_si512(both({_mm512_castsi512_ps(a)}, {_mm512_castsi512_ps(b)}).v);
+  }
 };
 
 /// Sixteen i32 lanes.
