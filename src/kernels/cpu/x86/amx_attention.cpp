@@ -1,3 +1,4 @@
+#include "kernels/cpu/x86/amx_attention_rows.h"
 #include "kernels/cpu/x86/amx_tiles.h"
 #include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/tables.h"
@@ -9,8 +10,6 @@
 // behind the others; the scratch memory has room for them, and nobody reads their results.
 namespace quire::kernels::cpu::amx {
 namespace {
-
-using avx512::Vec;
 
 constexpr size_t kHalfRows = 8;            // pairs of 16 dimensions or keys
 constexpr size_t kPairBytes = 64;          // of 16 lanes
@@ -37,6 +36,7 @@ class Registers {
 /// bf16 in pairs, or what int8 was widened to.
 template <bool kScales>
 struct Pairs {
+  using Stored = StoredPairs;
   using Element = uint16_t;
   using Wide = void;
   static constexpr bool kScaled = kScales;
@@ -51,12 +51,13 @@ struct Pairs {
 
 /// int8, of which each integer is a bf16 exactly.
 struct Bytes {
+  using Stored = StoredBytes;
   using Element = int8_t;
   using Wide = Pairs<true>;
   static constexpr bool kScaled = true;
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 1;
-  static constexpr size_t kWidenRows = 1;
+  static constexpr size_t kWidenRows = kFewRows + 1;
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
     return Wide::keep(numbers, first, values);
   }
@@ -156,13 +157,46 @@ void copy_values(const uint16_t* from, size_t head_dim, int begin, int end, uint
 
 namespace quire::kernels::cpu {
 
+/// Of few rows.
+template <class Format>
+struct FewRowsProducts {
+  using Vec = avx512::Vec;
+  using At = Stretch<Vec, Format>;
+
+  static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
+                    uint32_t, const At& at) {
+    amx::score_few_rows<typename Format::Stored>(rows, size_t{begin} * args.group, size_t{end} * args.group,
+                                                 args.head_dim, at);
+  }
+  static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
+                         const At& at, KeyRange<Vec> range) {
+    const float* sums =
+        amx::add_few_rows<typename Format::Stored>(rows, first, last, args.head_dim, at, range);
+    for (size_t row = first; row < last; ++row) add(rows, row, sums + (row - first) * rows.padded_dim);
+  }
+
+ protected:
+  static QUIRE_INLINE void add(const AttentionRows<Vec>& rows, size_t row, const float* sums) {
+    float* out = rows.out + row * rows.padded_dim;
+    const Vec rescale = Vec::set1(rows.rescale[row]);
+    for (size_t d = 0; d < rows.padded_dim; d += Vec::kLanes) {
+      Vec::store(out + d, Vec::fma(Vec::load(out + d), rescale, Vec::load(sums + d)));
+    }
+  }
+};
+
+template <>
+struct StretchProducts<avx512::Vec, amx::Bytes> : FewRowsProducts<amx::Bytes> {};
+
 template <bool kScales>
-struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> {
+struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::Pairs<kScales>> {
+  using Few = FewRowsProducts<amx::Pairs<kScales>>;
   using Vec = avx512::Vec;
   using At = Stretch<Vec, amx::Pairs<kScales>>;
 
   static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
-                    uint32_t, const At& at) {
+                    uint32_t base, const At& at) {
+    if (is_few(args)) return Few::score(args, rows, begin, end, base, at);
     const size_t head_dim = args.head_dim;
     const size_t stride = rows.padded_dim * sizeof(float);
     const size_t whole = head_dim / 32 * 32;
@@ -194,6 +228,7 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> {
 
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
                          const At& at, KeyRange<Vec> range) {
+    if (is_few(args)) return Few::accumulate(args, rows, first, last, at, range);
     const size_t padded = rows.padded_dim;
     float* sums = rows.free;
     const Values values = find_values(args, rows, at, range);
@@ -210,11 +245,15 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> {
         amx::store_sums(sums + d, padded * sizeof(float), count);
       }
       const size_t some = last - row < kTileRows ? last - row : kTileRows;
-      for (size_t i = 0; i < some; ++i) add(rows, row + i, sums + i * padded);
+      for (size_t i = 0; i < some; ++i) Few::add(rows, row + i, sums + i * padded);
     }
   }
 
  private:
+  static QUIRE_INLINE bool is_few(const AttentionArgs& args) {
+    return size_t{args.num_tokens} * args.group <= amx::kFewRows;
+  }
+
   /// The tiles [begin, end) of values and how far apart their rows of pairs are, in bytes.
   struct Values {
     size_t begin;
@@ -252,14 +291,6 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> {
         __builtin_prefetch(at.next_keys[tile] + d * kTileKeys + i * amx::kPairs);
         __builtin_prefetch(at.next_values[tile] + d * kTileKeys + i * amx::kPairs);
       }
-    }
-  }
-
-  static QUIRE_INLINE void add(const AttentionRows<Vec>& rows, size_t row, const float* sums) {
-    float* out = rows.out + row * rows.padded_dim;
-    const Vec rescale = Vec::set1(rows.rescale[row]);
-    for (size_t d = 0; d < rows.padded_dim; d += Vec::kLanes) {
-      Vec::store(out + d, Vec::fma(Vec::load(out + d), rescale, Vec::load(sums + d)));
     }
   }
 };
