@@ -2,7 +2,7 @@
 """Compiles the kernels of src/backend/cuda with nvcc and prints what each takes of a multiprocessor. Fails if one of them spills
 registers, or does not compile without a warning, or if attention to few tokens has less than 32 KiB of K and V on their way to a
 multiprocessor. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that it stands for,
-and that kernels that move much move 16 bytes at a time.
+that kernels that move much move 16 bytes at a time, and that those that begin early wait before they touch memory.
 
 build_cuda.py [--arch 80,90] [--nvdisasm PATH] BUILD_DIR
 """
@@ -60,6 +60,11 @@ KERNEL_CODE = {
     "probe_to_f16": [r"F2FP?(\.F16)?(\.F32)?(\.PACK_AB)?"],
     "probe_from_f16": [r"HADD2\.F32|F2F\.F32\.F16"],
 }
+# What begins a kernel that may begin before those before it have ended, for devices that can: all of the backend's. Until the second
+# of them it touches no memory.
+EARLY_CODE = ["PREEXIT", "ACQBULK"]
+EARLY_SINCE = 90
+MEMORY_CODE = re.compile(r"(LDG|STG|LD|ST|LDGSTS|RED|ATOMG?)(\..*)?")
 
 
 def find_nvcc():
@@ -106,21 +111,35 @@ def threads_of(source):
 
 
 def machine_code(nvdisasm, cubin):
-    """Mangled name of a kernel -> the set of the opcodes that it has."""
+    """Mangled name of a kernel -> the opcodes that it has, in order."""
     listed = subprocess.run([nvdisasm, str(cubin)], capture_output=True, text=True, check=True).stdout
     opcodes = {}
     kernel = None
     for line in listed.splitlines():
         if section := re.match(r"\s*\.section\s+\.text\.(\w+)", line):
-            kernel = opcodes.setdefault(section[1], set())
+            kernel = opcodes.setdefault(section[1], [])
         elif kernel is not None and (found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line)):
-            kernel.add(found[1])
+            kernel.append(found[1])
     return opcodes
 
 
 def missing_code(name, opcodes):
     wanted = KERNEL_CODE.get(name) or KERNEL_CODE.get(re.sub(r"<.*", "", name), [])
     return [pattern for pattern in wanted if not any(re.fullmatch(pattern, opcode) for opcode in opcodes)]
+
+
+def code_complaints(name, arch, opcodes):
+    for pattern in missing_code(name, opcodes):
+        yield f"{name} for sm_{arch} has no instruction {pattern}"
+    if (name.startswith("probe_") and name != "probe_early") or int(arch) < EARLY_SINCE:
+        return
+    missing = [opcode for opcode in EARLY_CODE if opcode not in opcodes]
+    if missing:
+        yield f"{name} for sm_{arch} begins early, and has no instruction {missing[0]}"
+        return
+    before = [opcode for opcode in opcodes[:opcodes.index(EARLY_CODE[1])] if MEMORY_CODE.fullmatch(opcode)]
+    if before:
+        yield f"{name} for sm_{arch} has {before[0]} before it waits for earlier kernels"
 
 
 # As kernels name how they are launched: src/backend/cuda/paged_attention.cu.
@@ -215,7 +234,7 @@ def main():
             code = machine_code(options.nvdisasm, cubin)
             for symbol, name in names.items():
                 checked += 1
-                complaints += [f"{name} for sm_{arch} has no instruction {pattern}" for pattern in missing_code(name, code.get(symbol, ()))]
+                complaints += code_complaints(name, arch, code.get(symbol, []))
     if options.nvdisasm:
         print(f"{checked} kernels looked at in machine code")
     print("\n".join(complaints), file=sys.stderr, end="\n" if complaints else "")

@@ -62,7 +62,7 @@ void BlockRun::enter(fcontext::transfer_t from) {
   self->wait(Wait::kEnded, 0, {});
 }
 
-std::optional<Stuck> BlockRun::run(uint32_t threads, const Stamp& first, SplitMix64& rng,
+std::optional<Stuck> BlockRun::run(uint32_t threads, bool is_early, const Stamp& first, SplitMix64& rng,
                                    void (*call)(const void*), const void* closure) {
   call_ = call;
   closure_ = closure;
@@ -76,6 +76,7 @@ std::optional<Stuck> BlockRun::run(uint32_t threads, const Stamp& first, SplitMi
     fiber.stack = reinterpret_cast<uintptr_t>(stack);
     fiber.stamp = first;
     fiber.stamp.thread = static_cast<uint16_t>(i);
+    fiber.is_early = is_early;
     fiber.context =
         fcontext::make_fcontext(stack + Fiber::kStackBytes, Fiber::kStackBytes - kPage, &BlockRun::enter);
   }

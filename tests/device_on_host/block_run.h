@@ -27,6 +27,8 @@ struct Fiber {
   uint32_t from_lane = 0;
   const void* given = nullptr;  // to gather
   size_t given_bytes = 0;
+  bool is_early = false;           // it has not waited for earlier kernels, and must
+  std::source_location next_from;  // where it let the next kernel begin
 
   bool owns(uintptr_t address) const { return address - stack < kStackBytes; }
   static constexpr size_t kStackBytes = size_t{64} << 10;
@@ -52,8 +54,10 @@ class BlockRun {
   BlockRun& operator=(const BlockRun&) = delete;
 
   /// Runs call(closure) in each of `threads` threads to its end, unless stop() is called or they get stuck.
-  std::optional<Stuck> run(uint32_t threads, const Stamp& first, SplitMix64& rng, void (*call)(const void*),
-                           const void* closure);
+  std::optional<Stuck> run(uint32_t threads, bool is_early, const Stamp& first, SplitMix64& rng,
+                           void (*call)(const void*), const void* closure);
+  /// Once they have ended.
+  const std::vector<Fiber>& threads() const { return fibers_; }
 
   /// That the first thread of the block has passed.
   uint32_t barriers() const { return fibers_[0].stamp.barriers; }

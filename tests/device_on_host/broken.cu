@@ -149,6 +149,28 @@ __global__ void copy_to_global_kernel(BrokenArgs args) {
   args.out[thread_x()] = to[thread_x()];
 }
 
+__global__ void ended_before_its_turn_kernel(BrokenArgs args) {
+  let_next_begin();
+  if (args.broken && thread_x() == 40) return;
+  wait_for_earlier();
+  args.out[thread_x()] = args.in[thread_x()];
+}
+
+__global__ void written_before_its_turn_kernel(BrokenArgs args) {
+  let_next_begin();
+  if (args.broken) args.out[thread_x()] = 0.0F;
+  wait_for_earlier();
+  args.out[thread_x()] = args.in[thread_x()];
+}
+
+__global__ void read_before_its_turn_kernel(BrokenArgs args) {
+  let_next_begin();
+  float value = args.broken ? args.in[thread_x()] : 0.0F;
+  wait_for_earlier();
+  if (!args.broken) value = args.in[thread_x()];
+  args.out[thread_x()] = value;
+}
+
 /// A column of a tile of 32 columns; padded, its rows begin in different banks.
 __global__ void bank_conflict_kernel(BrokenArgs args) {
   float* tile = shared_memory<float>();
@@ -165,9 +187,9 @@ __global__ void uncoalesced_kernel(BrokenArgs args) {
 
 template <class Kernel>
 void start(const char* name, Kernel kernel, const BrokenArgs& args, uint32_t blocks = 1,
-           uint32_t shared_floats = 0) {
+           uint32_t shared_floats = 0, Begins begins = Begins::kAfterEarlier) {
   const uint32_t bytes = shared_floats * sizeof(float);
-  static_cast<void>(launch(name, LaunchShape{{blocks}, kThreads, bytes}, kernel, args));
+  static_cast<void>(launch(name, LaunchShape{{blocks}, kThreads, bytes, nullptr, begins}, kernel, args));
 }
 
 }  // namespace
@@ -212,6 +234,19 @@ void copy_outside_of_global(const BrokenArgs& args) {
 }
 void copy_to_global(const BrokenArgs& args) {
   start("copy_to_global", copy_to_global_kernel, args, 1, kThreads);
+}
+void ended_before_its_turn(const BrokenArgs& args) {
+  start("ended_before_its_turn", ended_before_its_turn_kernel, args, 1, 0, Begins::kEarly);
+}
+void written_before_its_turn(const BrokenArgs& args) {
+  start("written_before_its_turn", written_before_its_turn_kernel, args, 1, 0, Begins::kEarly);
+}
+void read_early(const BrokenArgs& args) {
+  start("read_before_its_turn", read_before_its_turn_kernel, args, 1, 0, Begins::kEarly);
+}
+void read_before_its_turn(const BrokenArgs& args) {
+  off_by_one({args.in, args.out, false});
+  read_early({args.out, args.out, args.broken});
 }
 void bank_conflict(const BrokenArgs& args) {
   start("bank_conflict", bank_conflict_kernel, args, 1, kThreads * 33);

@@ -33,6 +33,12 @@ void uninitialised_copy(const BrokenArgs& args);
 void uninitialised_after_copy(const BrokenArgs& args);
 void copy_outside_of_global(const BrokenArgs& args);
 void copy_to_global(const BrokenArgs& args);
+/// Of kernels that begin early.
+void ended_before_its_turn(const BrokenArgs& args);
+void written_before_its_turn(const BrokenArgs& args);
+/// After a kernel that writes what it reads, or by itself.
+void read_before_its_turn(const BrokenArgs& args);
+void read_early(const BrokenArgs& args);
 void bank_conflict(const BrokenArgs& args);
 void uncoalesced(const BrokenArgs& args);
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cuda/runtime.h"
 #include "tests/device_on_host/support.h"
 
 namespace quire::test::fibers {
@@ -36,6 +37,9 @@ const Defect kDefects[] = {
     {"uninitialised_after_copy", uninitialised_after_copy, Checker::kUninitialised},
     {"copy_outside_of_global", copy_outside_of_global, Checker::kBounds},
     {"copy_to_global", copy_to_global, Checker::kBounds},
+    {"ended_before_its_turn", ended_before_its_turn, Checker::kEarly},
+    {"written_before_its_turn", written_before_its_turn, Checker::kEarly},
+    {"read_before_its_turn", read_before_its_turn, Checker::kEarly},
     {"bank_conflict", bank_conflict, Checker::kBankConflicts},
     {"uncoalesced", uncoalesced, Checker::kUncoalesced},
 };
@@ -81,6 +85,24 @@ TEST_P(BrokenKernel, MendedHasNoFinding) {
 
 INSTANTIATE_TEST_SUITE_P(All, BrokenKernel, testing::ValuesIn(kDefects),
                          [](const testing::TestParamInfo<Defect>& defect) { return defect.param.name; });
+
+/// What a copy writes on the stream may be read early once the host has waited for it.
+TEST(DeviceOnHost, LetsAKernelReadEarlyWhatTheHostHasWaitedFor) {
+  const std::vector<float> values(kBrokenCount, 1.0F);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (const bool waits : {false, true}) {
+      Device device(seed);
+      const backend::cuda::OwnStream stream;
+      DeviceArray<float> in(device, "in", kBrokenCount);
+      DeviceArray<float> out(device, "out", kBrokenCount);
+      backend::cuda::copy_to_device(in.data(), values.data(), kBrokenCount * sizeof(float), nullptr);
+      if (waits) backend::cuda::synchronize(nullptr);
+      read_early({in.data(), out.data(), true});
+      ASSERT_EQ(device.findings().size(), waits ? 0U : 1U) << device.report();
+      for (const Finding& finding : device.findings()) EXPECT_EQ(finding.checker, Checker::kEarly);
+    }
+  }
+}
 
 TEST(DeviceOnHost, RefusesALaunchThatNoDeviceTakes) {
   Device device(0);

@@ -29,6 +29,8 @@ std::string_view name_of(Checker checker) {
       return "not constant";
     case Checker::kBarrier:
       return "divergent barrier";
+    case Checker::kEarly:
+      return "early";
     case Checker::kUnderWay:
       return "under way";
     case Checker::kLane:
@@ -127,6 +129,7 @@ void Device::copy(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   Region* target_region = find(target);
   if (target_region == nullptr) return;
+  target_region->note_work(streams_.current());
   const size_t first = target - target_region->begin();
   if (const Region* region = find(source); region != nullptr) {
     target_region->copy_written(first, *region, source - region->begin(), bytes);
@@ -138,6 +141,7 @@ void Device::copy(void* to, const void* from, size_t bytes) {
 void Device::mark_written(const void* at, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   Region* region = find(address);
+  region->note_work(streams_.current());
   region->mark_written(address - region->begin(), bytes);
 }
 
@@ -162,27 +166,28 @@ int Device::launch(const char* kernel, const backend::cuda::LaunchShape& shape, 
     return 1;
   }
   const auto* from = static_cast<const std::byte*>(closure);
-  streams_.add(shape.stream, [this, kernel, shape, call, parameters = std::vector(from, from + bytes)] {
-    run(kernel, shape, call, parameters.data(), parameters.size());
-  });
+  streams_.add(shape.stream, [this, kernel, shape, call, parameters = std::vector(from, from + bytes),
+                              waited = streams_.waited()] { run(kernel, shape, call, parameters, waited); });
   return 0;
 }
 
 void Device::run(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
-                 const void* closure, size_t bytes) {
+                 const std::vector<std::byte>& parameters, const std::vector<uint64_t>& waited) {
   kernel_ = kernel;
   shape_ = shape;
   grid_ = shape.grid;
   call_ = call;
-  closure_ = closure;
+  closure_ = parameters.data();
+  waited_ = waited;
   ended_ = false;
   known_.clear();
   ++launches_;
+  if (shape.begins == backend::cuda::Begins::kEarly) ++early_launches_;
   shared_ =
       regions_
           .emplace_back(std::make_unique<Region>("shared memory", RegionKind::kShared, shape.shared_bytes))
           .get();
-  regions_.push_back(std::make_unique<Region>("parameters", closure, bytes));
+  regions_.push_back(std::make_unique<Region>("parameters", parameters.data(), parameters.size()));
   last_found_ = shared_;
   std::vector<uint32_t> order(size_t{grid_.x} * grid_.y * grid_.z);
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -208,12 +213,14 @@ bool Device::run_block() {
   accesses_.assign((shape_.threads + kLanes - 1) / kLanes, {});
   copies_.enter_block(*shared_, shape_.threads);
   const Stamp first{.launch = launches_, .block = block_number_};
-  if (const auto stuck = run_.run(shape_.threads, first, rng_, call_, closure_)) {
+  if (const auto stuck = run_.run(shape_.threads, shape_.begins == backend::cuda::Begins::kEarly, first, rng_,
+                                  call_, closure_)) {
     add(stuck->at_block_barrier ? Checker::kBarrier : Checker::kLane, stuck->thread, 0,
         source_of(stuck->where), stuck->text);
     ended_ = true;
   }
   if (!ended_) check_rest_of_copies();
+  if (!ended_) check_waits();
   barriers_ = std::max(barriers_, run_.barriers());
   if (counts_traffic_) {
     Traffic& traffic = traffic_[kernel_];
@@ -267,12 +274,30 @@ void Device::on_access(const Access& access) {
   if (region == shared_ && copies_.are_under_way(access.address, access.bytes)) {
     add(Checker::kUnderWay, access, "; a copy to it was not waited for");
   }
+  if (fiber.is_early && region->kind() == RegionKind::kGlobal) check_early(access, *region);
   if (!access.write) region->count_read(access.bytes);
+  if (access.write) region->note_work(streams_.current());
   check_order(access, *region);
   if (counts_traffic_) {
     accesses_[fiber.stamp.thread / kLanes].push_back({access, block_number_, fiber.stamp.thread,
                                                       fiber.stamp.barriers, fiber.stamp.warp_syncs,
                                                       region->kind() == RegionKind::kShared});
+  }
+}
+
+/// Before the thread has waited.
+void Device::check_early(const Access& access, const Region& region) {
+  if (access.write) add(Checker::kEarly, access, "; it has not waited for earlier kernels");
+  if (access.write || region.is_complete(waited_)) return;
+  add(Checker::kEarly, access, "; it has not waited for earlier kernels, and who wrote there may still run");
+}
+
+/// Once the block has ended.
+void Device::check_waits() {
+  for (const Fiber& thread : run_.threads()) {
+    if (!thread.is_early || !known_.emplace(Checker::kEarly, nullptr).second) continue;
+    add(Checker::kEarly, thread.stamp.thread, 0, source_of(thread.next_from),
+        "it ended without having waited for earlier kernels, and what comes next may not wait for these");
   }
 }
 
@@ -431,6 +456,9 @@ void copy_async(void* to, const void* from, uint32_t bytes) {
 }
 void commit_copies() { Device::current()->commit_copies(); }
 void wait_for_copies(uint32_t but) { Device::current()->wait_for_copies(but); }
+
+void let_next_begin(Where where) { Device::current()->let_next_begin(where); }
+void wait_for_earlier() { Device::current()->wait_for_earlier(); }
 
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
                    const void* closure, size_t bytes) {

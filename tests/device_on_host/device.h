@@ -30,6 +30,7 @@ enum class Checker : uint8_t {
   kRace,           // two accesses, one of them a write, in no order
   kConstant,       // a read-only load of what this launch wrote
   kBarrier,        // not all threads of a block reach it
+  kEarly,          // a kernel that begins early does not wait for those before it, or touches memory before
   kUnderWay,       // an access to where a copy goes that nobody has waited for
   kLane,           // a lane of a shuffle's or __syncwarp's mask does not reach it
   kBankConflicts,  // more than the kernel's row in the table of limits allows
@@ -81,14 +82,15 @@ class Device {
   uint32_t barriers() const { return barriers_; }
   /// By kernel; empty unless it counts.
   const std::map<std::string, Traffic>& traffic() const { return traffic_; }
-  /// How many there have been.
+  /// How many there have been, and of these, kernels that begin early.
   uint32_t launches() const { return launches_; }
+  uint32_t early_launches() const { return early_launches_; }
 
   // What the kernels' calls come to.
   int launch(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
              const void* closure, size_t bytes);
-  void run(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
-           const void* closure, size_t bytes);
+  void let_next_begin(const std::source_location& where) { BlockRun::running->next_from = where; }
+  void wait_for_earlier() { BlockRun::running->is_early = false; }
   void on_access(const Access& access);
   void on_constant_read(const Access& access);
   void copy_global(void* to, const void* from, uint32_t bytes, const void* code);
@@ -101,6 +103,11 @@ class Device {
   BlockRun& block_run() { return run_; }
 
  private:
+  /// `waited`: Streams::waited() when the kernel was launched.
+  void run(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
+           const std::vector<std::byte>& parameters, const std::vector<uint64_t>& waited);
+  void check_early(const Access& access, const Region& region);
+  void check_waits();
   Region* find(uintptr_t address);
   void end(Checker checker, const Access& access, const std::string& what);
   void check_order(const Access& access, Region& region);
@@ -128,7 +135,9 @@ class Device {
   backend::cuda::Grid block_;
   void (*call_)(const void*) = nullptr;
   const void* closure_ = nullptr;
+  std::vector<uint64_t> waited_;
   uint32_t launches_ = 0;
+  uint32_t early_launches_ = 0;
   uint32_t block_number_ = 0;
   bool ended_ = false;  // by a finding
   uint32_t barriers_ = 0;

@@ -43,7 +43,8 @@ class OnDevice final : public backend::Executor {
   std::unique_ptr<backend::Executor> executor_;
 };
 
-/// Kernels and products a step of a sequence that generates a few tokens.
+/// Kernels and products a step, all kernels launched to begin early, of a sequence that generates a few
+/// tokens.
 double launches_of_a_step(const std::filesystem::path& path, const model::ModelConfig& config, DType dtype) {
   constexpr uint32_t kSteps = 3;
   Device device(1);
@@ -65,6 +66,7 @@ double launches_of_a_step(const std::filesystem::path& path, const model::ModelC
   spec.max_tokens = kSteps;
   const auto all = run_alone({make, backend::cpu::model_shape(config, dtype).kv_windows}, {spec});
   EXPECT_EQ(all[0].tokens.size(), kSteps) << all[0].error;
+  EXPECT_EQ(device.early_launches(), device.launches());
   EXPECT_TRUE(device.findings().empty()) << device.report();
   return static_cast<double>(device.launches() + products() - before) / kSteps;
 }
@@ -91,6 +93,7 @@ TEST(Launches, OfSamplingAreOneOfEachKernel) {
   sampler.flush(on_device);
   cuda::synchronize(stream.get());
   EXPECT_EQ(device.launches(), 2U);
+  EXPECT_EQ(device.early_launches(), 2U);
   for (uint32_t row = 0; row < kRows; ++row) {
     EXPECT_EQ(sampler.result(0, row).status, cuda::SampleStatus::kToken) << row;
   }

@@ -66,6 +66,18 @@ size_t Region::bytes_written() const {
   return static_cast<size_t>(std::count(written_.begin(), written_.end(), 1));
 }
 
+void Region::note_work(const Streams::Work& work) {
+  if (work_.size() <= work.stream) work_.resize(work.stream + 1);
+  work_[work.stream] = std::max(work_[work.stream], work.number);
+}
+
+bool Region::is_complete(const std::vector<uint64_t>& waited) const {
+  for (size_t stream = 0; stream < work_.size(); ++stream) {
+    if (work_[stream] > (stream < waited.size() ? waited[stream] : 0)) return false;
+  }
+  return true;
+}
+
 bool Region::is_written_by(uint32_t launch, size_t first, size_t bytes) const {
   const Cell* begin = cells_.get() + first;
   return std::any_of(begin, begin + bytes, [&](const Cell& cell) { return cell.write.launch == launch; });

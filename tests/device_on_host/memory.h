@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/device_on_host/streams.h"
+
 // The memory of the device that fibers make: regions with red zones around them, and for each byte of a
 // region who wrote and read it last.
 namespace quire::test::fibers {
@@ -68,6 +70,11 @@ class Region {
   bool is_written(size_t first, size_t bytes) const;
   size_t bytes_written() const;
 
+  /// Notes work of a stream that wrote here, anywhere; the latest of each stream counts.
+  void note_work(const Streams::Work& work);
+  /// Whether all such work is among what the host had waited for: by stream, the last.
+  bool is_complete(const std::vector<uint64_t>& waited) const;
+
   /// Whether a kernel of this launch wrote one of the bytes.
   bool is_written_by(uint32_t launch, size_t first, size_t bytes) const;
 
@@ -94,6 +101,7 @@ class Region {
   };
   std::unique_ptr<Cell[], Free> cells_;  // of pages that are zero until they are touched
   Stamp conflict_;
+  std::vector<uint64_t> work_;  // by stream
   size_t bytes_read_ = 0;
 };
 

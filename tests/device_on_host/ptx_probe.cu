@@ -6,8 +6,9 @@
 #include "backend/cuda/ptx_mma.h"
 #include "tests/device_on_host/ptx_probe.h"
 
-// A kernel for each entry of ptx.h and ptx_mma.h, and for asynchronous copies, and nothing else: the tests
-// show what it means on the host, and tools/build_cuda.py which machine instruction it becomes.
+// A kernel for each entry of ptx.h and ptx_mma.h, for asynchronous copies and for kernels that begin early,
+// and nothing else: the tests show what it means on the host, and tools/build_cuda.py which machine
+// instruction it becomes.
 namespace quire::test::fibers {
 namespace {
 
@@ -58,6 +59,12 @@ __global__ void probe_copy_async(const ptx::Vec128* in, ptx::Vec128* out) {
   sync_block();
   ptx::store_128(out + thread_x(), ptx::load_shared_128(shared + (thread_x() ^ 1)));
 }
+/// Adds 1 where the launch before did.
+__global__ void probe_early(const float* in, float* out) {
+  let_next_begin();
+  wait_for_earlier();
+  out[thread_x()] = (in != nullptr ? in[thread_x()] : out[thread_x()]) + 1.0F;
+}
 __global__ void probe_fused(const float* in, float* out) {
   out[thread_x()] = ptx::fused(in[thread_x()], in[thread_x()], -1.0F);
 }
@@ -82,8 +89,9 @@ __global__ void probe_from_f16(const uint16_t* in, float* out) {
 }
 
 template <class In, class Out>
-void start(const char* entry, void (*kernel)(const In*, Out*), const void* in, void* out) {
-  const LaunchShape shape{{1}, kProbeThreads, kProbeThreads * sizeof(ptx::Vec128)};
+void start(const char* entry, void (*kernel)(const In*, Out*), const void* in, void* out,
+           Begins begins = Begins::kAfterEarlier) {
+  const LaunchShape shape{{1}, kProbeThreads, kProbeThreads * sizeof(ptx::Vec128), nullptr, begins};
   static_cast<void>(launch(entry, shape, kernel, static_cast<const In*>(in), static_cast<Out*>(out)));
 }
 
@@ -100,6 +108,9 @@ void probe(const char* entry, const void* in, void* out) {
   if (is("multiply_add<F16>")) start(entry, probe_multiply_add<F16>, in, out);
   if (is("store_64")) start(entry, probe_store_64, in, out);
   if (is("copy_async")) start(entry, probe_copy_async, in, out);
+  for (uint32_t i = 0; is("early") && i < kProbeLaunches; ++i) {
+    start(entry, probe_early, i == 0 ? in : nullptr, out, Begins::kEarly);
+  }
   if (is("fused")) start(entry, probe_fused, in, out);
   if (is("product")) start(entry, probe_product, in, out);
   if (is("exp2_approx")) start(entry, probe_exp2_approx, in, out);

@@ -115,6 +115,12 @@ TEST(Ptx, StoresTwoFloats) {
             (std::vector<float>{3.0F, -3.0F, 5.0F, -5.0F}));
 }
 
+/// Each adds 1 to what those before it have left.
+TEST(Ptx, KernelsThatBeginEarlyWaitForEarlierOnes) {
+  EXPECT_EQ((results<float, float>("early", {1.0F, 2.0F})),
+            (std::vector<float>{1.0F + kProbeLaunches, 2.0F + kProbeLaunches}));
+}
+
 TEST(Ptx, Exp2) {
   const std::vector<float> y =
       results<float, float>("exp2_approx", {0.0F, 3.0F, -1.0F, -kInfinity, kInfinity, -140.0F});

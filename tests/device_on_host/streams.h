@@ -20,6 +20,11 @@ namespace quire::test::fibers {
 /// them. Work of the default stream (null) is done at once, and what it throws is the caller's.
 class Streams {
  public:
+  /// A piece of work that a stream is given: which one of all, from 1 on.
+  struct Work {
+    size_t stream = 0;  // 0: the default stream
+    uint64_t number = 0;
+  };
   explicit Streams(uint64_t seed) : rng_(seed) {}
 
   backend::cuda::Stream create();
@@ -36,6 +41,11 @@ class Streams {
   void run_to(uint64_t place);
   void run_all(backend::cuda::Stream stream) { run_to(record(stream)); }
   void run_all();
+  /// The work that is being done; number 0 if there is none.
+  const Work& current() const { return current_; }
+  /// By stream, the last work that the host has waited for; streams behind the end it never waited for. What
+  /// these waited for of other streams does not count.
+  const std::vector<uint64_t>& waited() const { return waited_; }
   /// When the place was reached.
   Nanos reached(uint64_t place) const { return places_[place].when; }
 
@@ -56,17 +66,22 @@ class Streams {
   struct Place {
     bool is_reached = false;
     Nanos when = 0;
+    Work behind;
   };
   using Queue = std::deque<Item>;
 
   Queue& queue(backend::cuda::Stream stream) { return *queues_[reinterpret_cast<uintptr_t>(stream) - 1]; }
   void push(backend::cuda::Stream stream, Item item);
   bool run_one();
-  void run(Item item);
+  void run(size_t stream, Item item);
+  void work_on(const Work& which, const std::function<void()>& work);
+  void note_waited(const Work& last);
 
   SplitMix64 rng_;
   std::vector<std::unique_ptr<Queue>> queues_;
-  std::vector<Place> places_ = {{true, 0}};
+  std::vector<Place> places_ = {{true, 0, {}}};
+  std::vector<uint64_t> waited_;
+  Work current_;
   uint64_t given_ = 0;
   uint64_t done_ = 0;
   uint64_t fails_at_ = UINT64_MAX;

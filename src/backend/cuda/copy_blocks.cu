@@ -9,6 +9,8 @@ constexpr uint32_t kThreads = 256;
 constexpr uint32_t kPieces = 8;
 
 __global__ void __launch_bounds__(kThreads) copy_blocks_kernel(CopyBlocksArgs args) {
+  let_next_begin();
+  wait_for_earlier();
   auto* parts = static_cast<unsigned char*>(args.cache) + block_z() * args.array_bytes;
   const unsigned char* from = parts + args.pairs[2 * block_x()] * args.part_bytes;
   unsigned char* to = parts + args.pairs[2 * block_x() + 1] * args.part_bytes;
@@ -21,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) copy_blocks_kernel(CopyBlocksArgs ar
 }  // namespace
 
 LaunchError copy_blocks(const CopyBlocksArgs& args, Stream stream) {
-  const LaunchShape shape{{args.count, kPieces, args.arrays}, kThreads, 0, stream};
+  const LaunchShape shape{{args.count, kPieces, args.arrays}, kThreads, 0, stream, Begins::kEarly};
   return launch("copy_blocks", shape, copy_blocks_kernel, args);
 }
 

@@ -173,6 +173,8 @@ __device__ __forceinline__ void store_partials(const DecodeAttentionArgs& args, 
 /// One block for each span (x), K/V head (y) and sequence (z).
 template <class T, uint32_t kDim>
 __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs args) {
+  let_next_begin();
+  wait_for_earlier();
   const uint32_t length = args.lengths[block_z()];
   const uint32_t seen_from = first_key(length, args.window);
   const uint32_t span = seen_from / kSpanKeys + block_x();
@@ -213,6 +215,8 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs ar
 /// One block for each head (x) and sequence (y); a thread is a dimension.
 template <class T>
 __global__ void __launch_bounds__(kThreads) combine_kernel(DecodeAttentionArgs args) {
+  let_next_begin();
+  wait_for_earlier();
   const uint32_t length = args.lengths[block_y()];
   const uint32_t spans = (length - 1) / kSpanKeys - first_key(length, args.window) / kSpanKeys + 1;
   const uint32_t head_dim = args.blocks.head_dim;
@@ -239,7 +243,8 @@ LaunchError attend(const DecodeAttentionArgs& args, Stream stream) {
   const LaunchShape shape{{args.max_spans, args.blocks.num_kv_heads, args.num_queries},
                           kThreads,
                           Shared<T, kDim>::bytes(group),
-                          stream};
+                          stream,
+                          Begins::kEarly};
   return launch(kDim < 64 ? "decode_attention_small" : "decode_attention", shape, attend_kernel<T, kDim>,
                 args);
 }
@@ -257,7 +262,7 @@ LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
   if (args.blocks.head_dim == 96) error = attend<T, 96>(args, stream);
   if (args.blocks.head_dim == 128) error = attend<T, 128>(args, stream);
   if (error != 0) return error;
-  const LaunchShape shape{{args.num_heads, args.num_queries}, kThreads, 0, stream};
+  const LaunchShape shape{{args.num_heads, args.num_queries}, kThreads, 0, stream, Begins::kEarly};
   return launch("combine_attention", shape, combine_kernel<T>, args);
 }
 

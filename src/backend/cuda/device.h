@@ -8,6 +8,7 @@
 #ifdef __CUDACC__
 #include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -54,11 +55,22 @@ struct Grid {
   uint32_t z = 1;
 };
 
+/// When a kernel begins: once all work before it in its stream is complete, or as soon as all blocks of the
+/// kernel before it have begun and called let_next_begin(), or ended. ("Programmatic Dependent Launch and
+/// Synchronization" in NVIDIA's CUDA C++ Programming Guide.)
+///
+/// Of one that begins early, each thread calls wait_for_earlier() before it ends, also where it has nothing
+/// to do: else the kernel might be complete before those before it, and what comes next be in no order with
+/// them. Before that it writes no global memory, and reads none but what nobody writes while a model runs.
+/// Where the device or the kernel's code is older than compute capability 9.0, it begins like any other.
+enum class Begins : uint8_t { kAfterEarlier, kEarly };
+
 struct LaunchShape {
   Grid grid;  // blocks
   uint32_t threads = 0;
   uint32_t shared_bytes = 0;  // at most kMostSharedBytes
   Stream stream = nullptr;
+  Begins begins = Begins::kAfterEarlier;
 };
 
 #ifndef __CUDACC__
@@ -81,6 +93,8 @@ void copy_global(void* to, const void* from, uint32_t bytes);
 void copy_async(void* to, const void* from, uint32_t bytes);
 void commit_copies();
 void wait_for_copies(uint32_t but);
+void let_next_begin(Where where);
+void wait_for_earlier();
 /// Calls call(closure) for each thread; the closure is `bytes` long and holds the kernel's parameters.
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
                    const void* closure, size_t bytes);
@@ -194,6 +208,26 @@ __device__ __forceinline__ void wait_for_copies(uint32_t but) {
 #endif
 }
 
+/// "Parallel Synchronization and Communication Instructions: griddepcontrol.launch_dependents" (PTX ISA): as
+/// far as this block is concerned, the next kernel of the stream may begin, if it is launched so. It promises
+/// nothing of what this one has written.
+__device__ __forceinline__ void let_next_begin(QUIRE_ONLY_WHERE) {
+#ifndef __CUDACC__
+  host::let_next_begin(where);
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+/// "griddepcontrol.wait", of the same section: all work before the kernel in its stream is complete, and what
+/// it wrote is seen.
+__device__ __forceinline__ void wait_for_earlier() {
+#ifndef __CUDACC__
+  host::wait_for_earlier();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// `value`, which the compiler keeps in a register instead of computing it again where it is used.
 __device__ __forceinline__ uint32_t kept(uint32_t value) {
 #ifdef __CUDACC__
@@ -293,6 +327,22 @@ inline LaunchError allow_shared_memory(const void* kernel, uint32_t bytes) {
   if (error == cudaSuccess) allowed.insert({device, kernel});
   return error;
 }
+
+/// Whether the code that the device runs of a kernel waits for earlier ones, looked up once for each.
+inline bool waits_for_earlier(const void* kernel) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, bool> known;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  const std::lock_guard lock(mutex);
+  const auto [entry, is_new] = known.try_emplace({device, kernel}, false);
+  if (is_new) {
+    cudaFuncAttributes attributes{};
+    // A newer device may run code that was compiled for an older one and has no such instruction.
+    entry->second = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+  }
+  return entry->second;
+}
 #endif
 
 /// Starts `kernel`, which reports speak of as `name`. A kernel that takes more than kUnaskedSharedBytes takes
@@ -305,8 +355,19 @@ LaunchError launch([[maybe_unused]] const char* name, const LaunchShape& shape, 
     const LaunchError error = allow_shared_memory(reinterpret_cast<const void*>(kernel), shape.shared_bytes);
     if (error != 0) return error;
   }
-  const dim3 grid(shape.grid.x, shape.grid.y, shape.grid.z);
-  kernel<<<grid, shape.threads, shape.shared_bytes, shape.stream>>>(arguments...);
+  const bool is_early =
+      shape.begins == Begins::kEarly && waits_for_earlier(reinterpret_cast<const void*>(kernel));
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.grid.x, shape.grid.y, shape.grid.z);
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = shape.stream;
+  config.attrs = &early;
+  config.numAttrs = is_early ? 1 : 0;
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, arguments...));
   return cudaGetLastError();
 #else
   const auto closure = [kernel, arguments...] { kernel(arguments...); };

@@ -13,6 +13,8 @@ constexpr uint32_t kThreads = 256;
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     add_kernel(T* y, float y_factor, const T* x, float x_factor, size_t count) {
+  let_next_begin();
+  wait_for_earlier();
   const size_t first = (size_t{block_x()} * kThreads + thread_x()) * kPiece<T>;
   if (first >= count) return;
   Floats<T> values = unpack<T>(ptx::load_128(y + first));
@@ -25,6 +27,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) soft_cap_kernel(float* y, float cap, size_t count) {
+  let_next_begin();
+  wait_for_earlier();
   const size_t first = (size_t{block_x()} * kThreads + thread_x()) * kPiece<float>;
   if (first >= count) return;
   Floats<float> values = unpack<float>(ptx::load_128(y + first));
@@ -38,7 +42,8 @@ LaunchError add(const AddArgs& args, Stream stream) {
   return for_element(args.dtype, [&](auto type) {
     using T = decltype(type);
     const size_t pieces = args.count / kPiece<T>;
-    const LaunchShape shape{{static_cast<uint32_t>((pieces + kThreads - 1) / kThreads)}, kThreads, 0, stream};
+    const LaunchShape shape{
+        {static_cast<uint32_t>((pieces + kThreads - 1) / kThreads)}, kThreads, 0, stream, Begins::kEarly};
     return launch("add", shape, add_kernel<T>, static_cast<T*>(args.y), args.y_factor,
                   static_cast<const T*>(args.x), args.x_factor, args.count);
   });
@@ -46,7 +51,8 @@ LaunchError add(const AddArgs& args, Stream stream) {
 
 LaunchError soft_cap(const SoftCapArgs& args, Stream stream) {
   const size_t pieces = args.count / kPiece<float>;
-  const LaunchShape shape{{static_cast<uint32_t>((pieces + kThreads - 1) / kThreads)}, kThreads, 0, stream};
+  const LaunchShape shape{
+      {static_cast<uint32_t>((pieces + kThreads - 1) / kThreads)}, kThreads, 0, stream, Begins::kEarly};
   return launch("soft_cap", shape, soft_cap_kernel, args.y, args.cap, args.count);
 }
 

@@ -11,6 +11,8 @@ constexpr uint32_t kThreads = 128;
 __global__ void __launch_bounds__(kThreads)
     embed_kernel(const unsigned char* table, const uint32_t* tokens, const TokenId* late, unsigned char* out,
                  size_t row_bytes) {
+  let_next_begin();
+  wait_for_earlier();
   uint32_t token = tokens[block_x()];
   if ((token & kLateBit) != 0) {
     const TokenId sampled = late[token & ~kLateBit];
@@ -26,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 LaunchError embed(const EmbedArgs& args, Stream stream) {
-  const LaunchShape shape{{args.rows}, kThreads, 0, stream};
+  const LaunchShape shape{{args.rows}, kThreads, 0, stream, Begins::kEarly};
   return launch("embed", shape, embed_kernel, static_cast<const unsigned char*>(args.table), args.tokens,
                 args.late, static_cast<unsigned char*>(args.out), args.width * dtype_bytes(args.dtype));
 }

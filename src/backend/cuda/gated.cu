@@ -24,6 +24,8 @@ __device__ __forceinline__ float activate(float x) {
 template <class T, model::Activation activation>
 __global__ void __launch_bounds__(kMostThreads)
     gated_kernel(const T* gate_up, T* out, uint32_t width, uint32_t threads) {
+  let_next_begin();
+  wait_for_earlier();
   const uint32_t i = (block_y() * threads + thread_x()) * kPiece<T>;
   if (i >= width) return;
   const T* gates = gate_up + size_t{block_x()} * 2 * width + i;
@@ -40,7 +42,8 @@ LaunchError gated(const GatedArgs& args, Stream stream) {
     using T = decltype(type);
     const uint32_t threads = threads_for(args.width / kPiece<T>, kMostThreads);
     const uint32_t stretch = threads * kPiece<T>;
-    const LaunchShape shape{{args.rows, (args.width + stretch - 1) / stretch}, threads, 0, stream};
+    const LaunchShape shape{
+        {args.rows, (args.width + stretch - 1) / stretch}, threads, 0, stream, Begins::kEarly};
     const auto kernel = args.activation == model::Activation::kGeluTanh
                             ? gated_kernel<T, model::Activation::kGeluTanh>
                             : gated_kernel<T, model::Activation::kSilu>;

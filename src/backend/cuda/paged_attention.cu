@@ -195,6 +195,8 @@ __device__ __forceinline__ void store_output(const PagedAttentionArgs& args, con
 template <class T, uint32_t kDim, bool kShared, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, Shape>())
     attend_rows_kernel(PagedAttentionArgs args) {
+  let_next_begin();
+  wait_for_earlier();
   using Stream = KvStream<T, kDim, Shape::kThreads>;
   constexpr uint32_t kStacks = Shape::kStacks;
   const Work<Shape> work(args);
@@ -265,6 +267,8 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
 /// One block for each row that a tile can have (x), K/V head (y) and tile (z); a thread is a dimension.
 template <class T>
 __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArgs args) {
+  let_next_begin();
+  wait_for_earlier();
   const QueryTile tile = args.tiles[block_z()];
   const uint32_t group = args.num_heads / args.blocks.num_kv_heads;
   const uint32_t head_dim = args.blocks.head_dim;
@@ -295,7 +299,8 @@ LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
   const LaunchShape shape{{kShared ? args.shared_spans : 1, args.blocks.num_kv_heads, args.num_tiles},
                           Shape::kThreads,
                           Shape::kSharedBytes,
-                          stream};
+                          stream,
+                          Begins::kEarly};
   return launch(kDim < 64 ? "paged_attention_small" : "paged_attention", shape,
                 attend_rows_kernel<T, kDim, kShared, Shape>, args);
 }
@@ -337,7 +342,8 @@ LaunchError attend_and_merge(const PagedAttentionArgs& args, Stream stream) {
   const LaunchShape shape{{rows, args.blocks.num_kv_heads, small.num_tiles},
                           threads_for(args.blocks.head_dim, kThreads),
                           0,
-                          stream};
+                          stream,
+                          Begins::kEarly};
   return launch("merge_spans", shape, merge_spans_kernel<T>, small);
 }
 

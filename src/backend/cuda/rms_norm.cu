@@ -20,6 +20,8 @@ __device__ float block_sum(float value, float* sums, uint32_t warps) {
 /// One block a row. A thread reads again in the second pass only what it wrote itself in the first.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(RmsNormArgs args, uint32_t warps) {
+  let_next_begin();
+  wait_for_earlier();
   const uint32_t stretch = warps * kWarp * kPiece<T>;
   const uint32_t width = args.width;
   const size_t first = size_t{block_x() / args.heads} * args.stride + block_x() % args.heads * width;
@@ -58,7 +60,8 @@ LaunchError rms_norm(const RmsNormArgs& args, Stream stream) {
   return for_element(args.dtype, [&](auto type) {
     using T = decltype(type);
     const uint32_t warps = threads_for(args.width / kPiece<T>, kMostThreads) / kWarp;
-    const LaunchShape shape{{args.rows}, warps * kWarp, static_cast<uint32_t>(warps * sizeof(float)), stream};
+    const LaunchShape shape{
+        {args.rows}, warps * kWarp, static_cast<uint32_t>(warps * sizeof(float)), stream, Begins::kEarly};
     return launch("rms_norm", shape, rms_norm_kernel<T>, args, warps);
   });
 }

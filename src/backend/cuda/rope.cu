@@ -54,6 +54,8 @@ __device__ __forceinline__ void store_some(T* to, const Some<kWidth>& values) {
 /// A row's pairs are shared among blocks (y) of `threads` threads each.
 template <class T, uint32_t kWidth>
 __global__ void __launch_bounds__(kMostThreads) rope_kernel(RopeArgs args, uint32_t threads) {
+  let_next_begin();
+  wait_for_earlier();
   const KvBlocks& blocks = args.blocks;
   const uint32_t of_head = blocks.head_dim / 2 / kWidth;
   const uint32_t key_heads = args.num_heads + blocks.num_kv_heads;
@@ -95,7 +97,7 @@ LaunchError rotate(const RopeArgs& args, Stream stream) {
   const uint32_t pairs =
       (args.num_heads + 2 * args.blocks.num_kv_heads) * (args.blocks.head_dim / 2 / kWidth);
   const uint32_t threads = threads_for(pairs, kMostThreads);
-  const LaunchShape shape{{args.rows, (pairs + threads - 1) / threads}, threads, 0, stream};
+  const LaunchShape shape{{args.rows, (pairs + threads - 1) / threads}, threads, 0, stream, Begins::kEarly};
   return launch("rope", shape, rope_kernel<T, kWidth>, args, threads);
 }
 

@@ -389,6 +389,8 @@ __device__ bool prepare(const SampleArgs& args, const SampleRow& row, const floa
 
 __global__ void __launch_bounds__(kMostThreads, 1)
     sample_kernel(SampleArgs args, size_t row_bytes, uint32_t threads) {
+  let_next_begin();
+  wait_for_earlier();
   auto* few = shared_memory<uint64_t>();
   auto* slots = reinterpret_cast<uint32_t*>(few + threads);
   auto* sums = reinterpret_cast<double*>(slots + kWarp);
@@ -424,8 +426,8 @@ LaunchError sample(const SampleArgs& args, Stream stream) {
   const size_t sums = num_spans(args.vocabulary) * sizeof(double);
   const size_t fixed = threads * sizeof(uint64_t) + kWarp * sizeof(uint32_t);
   const auto shared_bytes = static_cast<uint32_t>(fixed + (sums > kCounts ? sums : kCounts));
-  return launch("sample", {{args.num_rows}, threads, shared_bytes, stream}, sample_kernel, args,
-                sample_workspace_bytes(args.vocabulary), threads);
+  return launch("sample", {{args.num_rows}, threads, shared_bytes, stream, Begins::kEarly}, sample_kernel,
+                args, sample_workspace_bytes(args.vocabulary), threads);
 }
 
 }  // namespace quire::backend::cuda

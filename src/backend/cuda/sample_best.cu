@@ -87,6 +87,8 @@ __device__ uint32_t first_not_finite(const float* logits, uint32_t vocabulary, u
 }
 
 __global__ void __launch_bounds__(kMostThreads, 1) sample_best_kernel(SampleArgs args, uint32_t threads) {
+  let_next_begin();
+  wait_for_earlier();
   auto* of_warps = shared_memory<uint64_t>();
   const SampleRow& row = args.rows[block_x()];
   if (!takes_best(row)) return;
@@ -111,8 +113,8 @@ __global__ void __launch_bounds__(kMostThreads, 1) sample_best_kernel(SampleArgs
 LaunchError sample_best(const SampleArgs& args, Stream stream) {
   const uint32_t threads = threads_for((args.vocabulary + kPiece<float> - 1) / kPiece<float>, kMostThreads);
   constexpr uint32_t kSharedBytes = 2 * kWarp * sizeof(uint64_t);
-  return launch("sample_best", {{args.num_rows}, threads, kSharedBytes, stream}, sample_best_kernel, args,
-                threads);
+  return launch("sample_best", {{args.num_rows}, threads, kSharedBytes, stream, Begins::kEarly},
+                sample_best_kernel, args, threads);
 }
 
 }  // namespace quire::backend::cuda
