@@ -143,8 +143,10 @@ def code_complaints(name, arch, opcodes):
 
 
 # As kernels name how they are launched: src/backend/cuda/paged_attention.cu.
-LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
+LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
 SMALL_ROWS = 64
+DEEP_KIB = 228  # of a multiprocessor: then small tiles have as many stages as there is room for, more than the shared memory
+UNASKED_KIB = 48  # that holds those that they have elsewhere
 
 
 def rows_of(launch):
@@ -193,12 +195,13 @@ def report(source, arch, rows, names):
         registers = int(row["registers"])
         blocks = resident_blocks(arch, threads, registers, shared) if threads else 0
         in_flight = int(launch["in_flight"]) * blocks if launch else 0
-        short = LAUNCH.sub(lambda said: f"{rows_of(said)} rows", name).replace(" >", ">")
-        print(f"{short:48} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
+        short = LAUNCH.sub(lambda said: f"{rows_of(said)} rows, {said['stages']} stages", name).replace(" >", ">")
+        print(f"{short:52} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
         if launch and is_memory_bound(name, launch):
             if in_flight < BYTES_IN_FLIGHT:
                 yield f"{name} for sm_{arch} has {in_flight} bytes in flight in a multiprocessor, not {BYTES_IN_FLIGHT}"
-            if arch in DEVICES and name.startswith(f"attend_rows_kernel<Bf16, {HEAD_DIM},"):
+            is_deep = int(launch["shared"]) > UNASKED_KIB << 10
+            if arch in DEVICES and name.startswith(f"attend_rows_kernel<Bf16, {HEAD_DIM},") and is_deep == (LIMITS[arch][2] == DEEP_KIB):
                 report_decodes(arch, name, blocks, ", true" in name)
 
 
@@ -218,7 +221,7 @@ def main():
     probes = ROOT / "tests/device_on_host/ptx_probe.cu"
     print("Of a block its threads, their registers and its shared memory (dynamic as far as the kernel's name says it); of a "
           "multiprocessor the blocks and the bytes of K and V on their way.")
-    print(f"{'kernel':48} {'device':7} {'threads':>7} {'registers':>9} {'shared':>7} {'blocks':>6} {'in flight':>9} {'spills':>6}")
+    print(f"{'kernel':52} {'device':7} {'threads':>7} {'registers':>9} {'shared':>7} {'blocks':>6} {'in flight':>9} {'spills':>6}")
     for arch in options.arch.split(","):
         for source in [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]:
             cubin, rows = compile_source(nvcc, source, arch, options.build)

@@ -83,7 +83,10 @@ std::string source_of(const void* code) {
 }
 
 Device::Device(uint64_t seed, bool counts_traffic)
-    : rng_(seed), streams_(seed), counts_traffic_(counts_traffic) {
+    : rng_(seed),
+      streams_(seed),
+      multiprocessor_shared_bytes_((seed / 2 % 2 == 0 ? 228 : 100) << 10),
+      counts_traffic_(counts_traffic) {
   if (device != nullptr) throw std::logic_error("one device at a time");
   device = this;
 }
@@ -459,6 +462,8 @@ void wait_for_copies(uint32_t but) { Device::current()->wait_for_copies(but); }
 
 void let_next_begin(Where where) { Device::current()->let_next_begin(where); }
 void wait_for_earlier() { Device::current()->wait_for_earlier(); }
+
+uint32_t multiprocessor_shared_bytes() { return Device::current()->multiprocessor_shared_bytes(); }
 
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
                    const void* closure, size_t bytes) {

@@ -52,8 +52,8 @@ struct Finding {
 /// at a wrong multiple, and at a barrier that a thread misses, a launch ends without running the rest.
 class Device {
  public:
-  /// `seed` decides the order of blocks, warps, lanes and streams. Counting traffic takes several times as
-  /// long.
+  /// `seed` decides the order of blocks, warps, lanes and streams, and how much shared memory a
+  /// multiprocessor has. Counting traffic takes several times as long.
   explicit Device(uint64_t seed, bool counts_traffic = false);
   ~Device();
   Device(const Device&) = delete;
@@ -74,6 +74,7 @@ class Device {
   /// The host, or a library, has written them. REQUIRES: they lie in one allocation.
   void mark_written(const void* at, size_t bytes);
 
+  uint32_t multiprocessor_shared_bytes() const { return multiprocessor_shared_bytes_; }
   Streams& streams() { return streams_; }
 
   const std::vector<Finding>& findings() const { return findings_; }
@@ -122,6 +123,7 @@ class Device {
 
   SplitMix64 rng_;
   Streams streams_;
+  uint32_t multiprocessor_shared_bytes_;
   bool counts_traffic_;
   BlockRun run_;
   AsyncCopies copies_;

@@ -14,6 +14,8 @@
 #include <utility>
 /// Before a loop whose arrays shall stay in registers.
 #define QUIRE_UNROLL _Pragma("unroll")
+/// Before a loop that is not to be unrolled.
+#define QUIRE_KEEP_LOOP _Pragma("unroll 1")
 #else
 #include <source_location>
 #define __global__
@@ -21,6 +23,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define QUIRE_UNROLL
+#define QUIRE_KEEP_LOOP
 #endif
 
 // What kernels use of the device besides single instructions (ptx.h, ptx_mma.h). nvcc sees CUDA's own names
@@ -95,6 +98,7 @@ void commit_copies();
 void wait_for_copies(uint32_t but);
 void let_next_begin(Where where);
 void wait_for_earlier();
+uint32_t multiprocessor_shared_bytes();
 /// Calls call(closure) for each thread; the closure is `bytes` long and holds the kernel's parameters.
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
                    const void* closure, size_t bytes);
@@ -311,6 +315,19 @@ __device__ __forceinline__ float warp_max(float value) {
 inline uint32_t threads_for(uint32_t pieces, uint32_t most) {
   const uint32_t wanted = (pieces + kWarp - 1) / kWarp * kWarp;
   return wanted < most ? wanted : most;
+}
+
+/// The shared memory of a multiprocessor of the current device, from host code.
+inline uint32_t multiprocessor_shared_bytes() {
+#ifdef __CUDACC__
+  int device = 0;
+  int bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  static_cast<void>(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
+  return static_cast<uint32_t>(bytes);
+#else
+  return host::multiprocessor_shared_bytes();
+#endif
 }
 
 #ifdef __CUDACC__

@@ -11,20 +11,23 @@ namespace quire::backend::cuda {
 template <class T, uint32_t kDim>
 inline constexpr uint32_t kMemoryRow = kDim + kPiece<T>;
 
+/// A tile of K and V there.
+template <class T, uint32_t kDim>
+inline constexpr uint32_t kBytesOfStage = 2 * kTileKeys * kMemoryRow<T, kDim> * sizeof(T);
+
 /// The K and V of a sequence's keys, tile after tile, on their way from its blocks to shared memory: while a
 /// block of kBlockThreads threads computes with one tile, those after it are being copied, each to a stage of
 /// its own. The block table is read a tile ahead of the copies that need it. A tile takes one barrier.
-template <class T, uint32_t kDim, uint32_t kBlockThreads>
+template <class T, uint32_t kDim, uint32_t kBlockThreads, uint32_t kStages>
 class KvStream {
  public:
   static constexpr uint32_t kTile = kTileKeys * kMemoryRow<T, kDim>;  // elements of K, or of V
-  static constexpr uint32_t kStages = kDim <= 96 ? 3 : 2;             // that kUnaskedSharedBytes hold
-  static constexpr uint32_t kBytes = kStages * 2 * kTile * sizeof(T);
+  static constexpr uint32_t kBytes = kStages * kBytesOfStage<T, kDim>;
   /// The elements before it are those that start() fills.
   static constexpr uint32_t kFreeFrom = (kStages - 1) * 2 * kTile;
   /// What is being copied while a tile is computed with.
   static constexpr uint32_t kBytesInFlight = (kStages - 1) * 2 * kTileKeys * kDim * sizeof(T);
-  static_assert(kBytes <= kUnaskedSharedBytes);
+  static_assert(kStages >= 2);
 
   /// The keys [begin, end); of a tile, those outside are zeros. `head`: the K/V head's K in block 0; `table`:
   /// block numbers from position 0 on; those without such a key are not read.
@@ -51,7 +54,9 @@ class KvStream {
     to_ = first_key_of_half() * kMemoryRow<T, kDim>;
     if constexpr (kEven) to_ += row_of(0) * kMemoryRow<T, kDim> + column_of(0);
     send<true>(tile_, memory);
-    if constexpr (kStages > 2) send<false>(tile_ + kTileKeys, memory + 2 * kTile);
+    // Unrolled, it leaves the kernels too few registers.
+    QUIRE_KEEP_LOOP
+    for (uint32_t i = 1; i < kStages - 1; ++i) send<false>(tile_ + i * kTileKeys, memory + i * 2 * kTile);
   }
 
   /// K of the next tile; its V lies kTile elements behind. All threads reach it together, and have done with

@@ -18,12 +18,29 @@ constexpr uint32_t kScores = 2;  // of a partial: its maximum and its sum
 constexpr uint32_t kSmallRows = 64;
 constexpr uint32_t kLargeRows = 128;
 
-/// How a kernel is launched, and how many stacks of 16 rows a warp has. tools/build_cuda.py reads these
-/// numbers in the names of kernels.
-template <uint32_t kThreads_, uint32_t kStacks_, uint32_t kSharedBytes_, uint32_t kBytesInFlight_>
+/// How many tiles of K and V are on their way to small tiles, which compute with one in less time than it
+/// takes to come. kDeep is for multiprocessors with 228 KiB of shared memory, which four blocks share.
+enum class Depth : uint8_t { kShallow, kDeep };
+constexpr uint32_t kDeepMultiprocessorBytes = 228 << 10;
+constexpr uint32_t kDeepBytes = kDeepMultiprocessorBytes / 4 - (1 << 10);
+
+template <class T, uint32_t kDim, uint32_t kRows, Depth depth>
+constexpr uint32_t stages() {
+  constexpr uint32_t kShallowStages = kDim <= 96 ? 3 : 2;
+  static_assert(kShallowStages * kBytesOfStage<T, kDim> <= kUnaskedSharedBytes);
+  // Heads below 64 are those of small models.
+  if (depth == Depth::kShallow || kRows == kLargeRows || kDim < 64) return kShallowStages;
+  return kDeepBytes / kBytesOfStage<T, kDim>;
+}
+
+/// How a kernel is launched, how many stacks of 16 rows a warp has, and how many stages its stream.
+/// tools/build_cuda.py reads these numbers in the names of kernels.
+template <uint32_t kThreads_, uint32_t kStacks_, uint32_t kStages_, uint32_t kSharedBytes_,
+          uint32_t kBytesInFlight_>
 struct ThreadBlock {
   static constexpr uint32_t kThreads = kThreads_;
   static constexpr uint32_t kStacks = kStacks_;
+  static constexpr uint32_t kStages = kStages_;
   static constexpr uint32_t kSharedBytes = kSharedBytes_;
   static constexpr uint32_t kRowsOfWarp = kStacks * kStackRows;
   static constexpr uint32_t kRows = kThreads / kWarp * kRowsOfWarp;
@@ -36,13 +53,14 @@ using SpansOf = std::conditional_t<(kStacks > 1), SpansInSharedMemory<kDim, kSta
 /// As many rows of a warp as registers hold results of. Two stacks leave them no room for those of the spans
 /// before: in shared memory, these let a multiprocessor of 228 KiB hold three blocks, one of 164 KiB as many
 /// as without, two, and one of 100 KiB one.
-template <class T, uint32_t kDim, uint32_t kRows>
+template <class T, uint32_t kDim, uint32_t kRows, Depth depth>
 struct ThreadBlockFor {
   static constexpr uint32_t kStacks = kRows == kLargeRows && kDim <= 64 ? 2 : 1;
   static constexpr uint32_t kThreads = kRows / (kStacks * kStackRows) * kWarp;
-  using Stream = KvStream<T, kDim, kThreads>;
+  using Stream = KvStream<T, kDim, kThreads, stages<T, kDim, kRows, depth>()>;
   using Spans = SpansOf<kDim, kStacks, kThreads>;
-  using Type = ThreadBlock<kThreads, kStacks, Stream::kBytes + Spans::kBytes, Stream::kBytesInFlight>;
+  using Type = ThreadBlock<kThreads, kStacks, stages<T, kDim, kRows, depth>(), Stream::kBytes + Spans::kBytes,
+                           Stream::kBytesInFlight>;
   /// Queries and results lie where tiles of K and V do before and after.
   static_assert(kRows * kMemoryRow<T, kDim> * sizeof(T) <= Stream::kBytes);
 };
@@ -197,7 +215,7 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
     attend_rows_kernel(PagedAttentionArgs args) {
   let_next_begin();
   wait_for_earlier();
-  using Stream = KvStream<T, kDim, Shape::kThreads>;
+  using Stream = KvStream<T, kDim, Shape::kThreads, Shape::kStages>;
   constexpr uint32_t kStacks = Shape::kStacks;
   const Work<Shape> work(args);
   if (work.keys_from >= work.keys_to) return;
@@ -292,9 +310,9 @@ __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArg
   out[thread_x()] = from_float<T>(result / sum);
 }
 
-template <class T, uint32_t kDim, bool kShared, uint32_t kRows>
-LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
-  using Shape = typename ThreadBlockFor<T, kDim, kRows>::Type;
+template <class T, uint32_t kDim, bool kShared, uint32_t kRows, Depth depth>
+LaunchError attend_at(const PagedAttentionArgs& args, Stream stream) {
+  using Shape = typename ThreadBlockFor<T, kDim, kRows, depth>::Type;
   static_assert(Shape::kSharedBytes <= kMostSharedBytes);
   const LaunchShape shape{{kShared ? args.shared_spans : 1, args.blocks.num_kv_heads, args.num_tiles},
                           Shape::kThreads,
@@ -303,6 +321,13 @@ LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
                           Begins::kEarly};
   return launch(kDim < 64 ? "paged_attention_small" : "paged_attention", shape,
                 attend_rows_kernel<T, kDim, kShared, Shape>, args);
+}
+
+template <class T, uint32_t kDim, bool kShared, uint32_t kRows>
+LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
+  return multiprocessor_shared_bytes() >= kDeepMultiprocessorBytes
+             ? attend_at<T, kDim, kShared, kRows, Depth::kDeep>(args, stream)
+             : attend_at<T, kDim, kShared, kRows, Depth::kShallow>(args, stream);
 }
 
 /// All of the tiles with one kernel.
