@@ -42,6 +42,7 @@ struct Pairs {
   static constexpr bool kScaled = kScales;
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 2;
+  static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_for_bf16(x); }
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
     const auto rounded = (__m256i)_mm512_cvtneps_pbh(values.v);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(numbers) + first), rounded);
@@ -58,6 +59,7 @@ struct Bytes {
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 1;
   static constexpr size_t kWidenRows = kFewRows + 1;
+  static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_for_bf16(x); }
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
     return Wide::keep(numbers, first, values);
   }
@@ -160,6 +162,7 @@ namespace quire::kernels::cpu {
 /// Of few rows.
 template <class Format>
 struct FewRowsProducts {
+  static constexpr size_t kTile = 0;
   using Vec = avx512::Vec;
   using At = Stretch<Vec, Format>;
 
@@ -193,10 +196,25 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
   using Few = FewRowsProducts<amx::Pairs<kScales>>;
   using Vec = avx512::Vec;
   using At = Stretch<Vec, amx::Pairs<kScales>>;
+  static constexpr size_t kTile = kTileRows;
+
+  /// Whether rows are computed by tiles, and no value has to be copied for them where all keys are read.
+  static QUIRE_INLINE bool has_tiles(const AttentionArgs& args, const AttentionRows<Vec>& rows) {
+    return !is_few(args) && args.head_dim == rows.padded_dim;
+  }
 
   static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const At& at) {
     if (is_few(args)) return Few::score(args, rows, begin, end, base, at);
+    const size_t first = size_t{begin} * args.group;
+    for (size_t row = first; row < size_t{end} * args.group; row += kTile) {
+      score_tile(args, rows, row, row == first, at);
+    }
+  }
+
+  /// Of kTile rows from `row` on. `is_first`: of the stretch, so that it fetches what the next one needs.
+  static void score_tile(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t row, bool is_first,
+                         const At& at) {
     const size_t head_dim = args.head_dim;
     const size_t stride = rows.padded_dim * sizeof(float);
     const size_t whole = head_dim / 32 * 32;
@@ -205,25 +223,22 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
     auto* last = reinterpret_cast<uint16_t*>(rows.free);
     if (copied) amx::copy_last_dims(at.keys, head_dim / 16 * 16, head_dim, last);
     amx::finish_writes();
-    const size_t first_row = size_t{begin} * args.group;
-    for (size_t row = first_row; row < size_t{end} * args.group; row += kTileRows) {
-      const auto* factors = reinterpret_cast<const uint16_t*>(rows.q + row * rows.padded_dim);
-      amx::zero_sums();
-      for (size_t d = 0; d < whole; d += 32) {
-        if (!kScales && row == first_row) prefetch(at, d);
-        _tile_loadd(4, factors + d, stride);
-        amx::multiply_keys_32(at.keys, d * kTileKeys);
-      }
-      if (rest >= 16) {
-        _tile_loadd(6, factors + whole, stride);
-        amx::multiply_keys_16(at.keys, whole * kTileKeys);
-      }
-      if (copied) {
-        _tile_loadd(6, factors + head_dim / 16 * 16, stride);
-        amx::multiply_apart_16(last, amx::kHalfRows * amx::kPairs, amx::kPairBytes, kStretchTiles);
-      }
-      amx::store_sums(rows.weights + row * kStretchKeys, kStretchKeys * sizeof(float), kStretchTiles);
+    const auto* factors = reinterpret_cast<const uint16_t*>(rows.q + row * rows.padded_dim);
+    amx::zero_sums();
+    for (size_t d = 0; d < whole; d += 32) {
+      if (!kScales && is_first) prefetch(at, d);
+      _tile_loadd(4, factors + d, stride);
+      amx::multiply_keys_32(at.keys, d * kTileKeys);
     }
+    if (rest >= 16) {
+      _tile_loadd(6, factors + whole, stride);
+      amx::multiply_keys_16(at.keys, whole * kTileKeys);
+    }
+    if (copied) {
+      _tile_loadd(6, factors + head_dim / 16 * 16, stride);
+      amx::multiply_apart_16(last, amx::kHalfRows * amx::kPairs, amx::kPairBytes, kStretchTiles);
+    }
+    amx::store_sums(rows.weights + row * kStretchKeys, kStretchKeys * sizeof(float), kStretchTiles);
   }
 
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,

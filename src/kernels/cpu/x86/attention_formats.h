@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
+#include "kernels/cpu/x86/vec_math.h"
 
 // How attention multiplies with K and V as they are stored. A tile of K or V is a matrix, whose rows lie
 // along the lanes: of K [head_dim][kTileKeys], of V [kTileKeys][head_dim]. A product takes kStep rows of it
@@ -19,6 +20,7 @@
 //   Factor             kStep factors, the same for every lane: factor(numbers, step)
 //   multiply_add       (sum, operand, factor): the elements of a lane in a fixed order
 //   multiply_add_one   the same for element kOne alone; the others may be anything, also NaN
+//   exp                e^x for x <= 0 as a weight needs it
 //   keep               (numbers, first, values) makes V::kLanes factors of f32; returns what they are now
 //   Wide               the format in which kWidenRows rows or more multiply; void if there is none
 //   widen              (from, to, width, lanes) writes V::kLanes lanes in that format; of these only the
@@ -48,6 +50,7 @@ struct Singles {
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) { return Stored::load(p, lanes); }
   static QUIRE_INLINE Factor factor(const float* numbers, size_t step) { return V::set1(numbers[step]); }
   static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) { return V::fma(a, b, sum); }
+  static QUIRE_INLINE V exp(V x) { return vec_exp_negative(x); }
   template <size_t kOne>
   static QUIRE_INLINE V multiply_add_one(V sum, Operand a, Factor b) {
     return multiply_add(sum, a, b);
@@ -88,6 +91,7 @@ struct Pairs {
   static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) {
     return V::fma(a.second, b.second, V::fma(a.first, b.first, sum));
   }
+  static QUIRE_INLINE V exp(V x) { return vec_exp_negative(x); }
   template <size_t kOne>
   static QUIRE_INLINE V multiply_add_one(V sum, Operand a, Factor b) {
     return kOne == 0 ? V::fma(a.first, b.first, sum) : V::fma(a.second, b.second, sum);

@@ -198,7 +198,7 @@ struct RowScores {
     for (size_t j = 0; j < kVectors; ++j) scores[j] = V::load(weights + j * V::kLanes);
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
-      const V weight = vec_exp_negative(V::sub(scores[j], max));
+      const V weight = Format::exp(V::sub(scores[j], max));
       if constexpr (Format::kScaled) {
         total = V::add(total, weight);
         const V scale = V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes);
@@ -382,8 +382,10 @@ void accumulate(const AttentionRows<V>& rows, size_t row, const Stretch<V, Forma
 }
 
 /// The products of a stretch, by rows of lanes. A level with other products for a format specializes it.
+///   kTile   rows that are scored at a time beside vectors that work on others; 0: vectors do both
 template <VecType V, class Format>
 struct StretchProducts {
+  static constexpr size_t kTile = 0;
   static QUIRE_INLINE void score(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin,
                                  uint32_t end, uint32_t base, const Stretch<V, Format>& at) {
     cpu::score<V, Format>(args, rows, begin, end, base, at);
@@ -397,10 +399,36 @@ struct StretchProducts {
   }
 };
 
+/// One stretch for the rows [first, last), all of which read all of it. A tile of them is scored while the
+/// scores of the one before become weights, and what a tile leaves is used while it is in the L1 cache.
+template <VecType V, class Format>
+void attend_whole_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, size_t first, size_t last,
+                          const Stretch<V, Format>& at) {
+  using Products = StretchProducts<V, Format>;
+  const KeyRange<V> all = {0, static_cast<int>(kStretchKeys)};
+  Products::score_tile(args, rows, first, true, at);
+  while (first < last) {
+    const size_t next = first + Products::kTile;
+    if (next < last) Products::score_tile(args, rows, next, false, at);
+    const size_t end = next < last ? next : last;
+    soften_rows<V, Format>(rows, first, end, all, args.soft_cap, at);
+    Products::accumulate(args, rows, first, end, at, all);
+    first = next;
+  }
+}
+
 /// One stretch for the tokens [begin, end), all of which read some of its keys.
 template <VecType V, class Format>
 void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const Stretch<V, Format>& at) {
+  if constexpr (StretchProducts<V, Format>::kTile > 0) {
+    const KeyRange<V> all = {0, static_cast<int>(kStretchKeys)};
+    if (StretchProducts<V, Format>::has_tiles(args, rows) && visible<V>(args, begin, base) == all &&
+        visible<V>(args, end - 1, base) == all) {
+      return attend_whole_stretch<V, Format>(args, rows, size_t{begin} * args.group, size_t{end} * args.group,
+                                             at);
+    }
+  }
   StretchProducts<V, Format>::score(args, rows, begin, end, base, at);
   uint32_t token = begin;
   while (token < end) {  // tokens that read the same keys are computed together

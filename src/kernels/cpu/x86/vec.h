@@ -54,6 +54,8 @@ concept VecType = requires(V a, const V* vectors, float x, size_t count, int n, 
   // The same for kLeastExponent / ln(2) <= n <= 0; at the least n the result is 0 for a < 2.
   { V::scale_down(a, a) } -> std::same_as<V>;
   { V::kLeastExponent } -> std::convertible_to<float>;
+  // (a, n): a with the lowest bits of n, as they are stored, added to its exponent.
+  { V::add_exponent(a, a) } -> std::same_as<V>;
 
   { V::first_lane(a) } -> std::same_as<float>;
   // Over all lanes, in an order that is fixed within an ISA.

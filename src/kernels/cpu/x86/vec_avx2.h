@@ -67,6 +67,10 @@ struct Vec {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
     return {_mm256_mul_ps(a.v, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)))};
   }
+  static QUIRE_INLINE Vec add_exponent(Vec a, Vec n) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(n.v), 23);
+    return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), exponent))};
+  }
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     const __m256i words = _mm256_cvtps_epi32(a.v);
     const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

@@ -56,6 +56,10 @@ struct Vec {
   static QUIRE_INLINE Vec scale_by_pow2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
   static constexpr float kLeastExponent = -104.5F;
   static QUIRE_INLINE Vec scale_down(Vec a, Vec n) { return scale_by_pow2(a, n); }
+  static QUIRE_INLINE Vec add_exponent(Vec a, Vec n) {
+    const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(n.v), 23);
+    return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), exponent))};
+  }
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
   }
