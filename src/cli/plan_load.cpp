@@ -43,7 +43,7 @@ sim::SimulationConfig config_of(const startup::Capacity& capacity, const startup
   scheduler.kv_windows = capacity.shape.kv_windows;
   scheduler.max_num_seqs = users;
   scheduler.max_num_batched_tokens =
-      startup::auto_budget(cost.prefill_tokens_in(startup::kStepTime), users) + users;
+      startup::auto_step_tokens(cost.prefill_tokens_in(startup::kStepTime), users);
   scheduler.context_cost = cost.context_cost();
   scheduler.max_model_len = demand.context;
   scheduler.max_waiting = users;

@@ -34,7 +34,7 @@ DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config)
 }
 
 cuda::StepLimits cuda_limits(const EngineOptions& options, const model::ModelConfig& config) {
-  return {.rows = given_budget(options).value_or(std::max(kMaxAutoBudget, options.max_num_seqs)),
+  return {.rows = given_budget(options).value_or(auto_step_tokens(kMaxAutoBudget, options.max_num_seqs)),
           .seqs = options.max_num_seqs,
           .positions = options.max_model_len > 0 ? std::min(options.max_model_len, config.max_positions)
                                                  : config.max_positions,

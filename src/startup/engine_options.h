@@ -20,6 +20,10 @@ constexpr uint32_t auto_budget(uint64_t tokens_a_step, uint32_t max_num_seqs) {
   const uint64_t fits = tokens_a_step < kMaxAutoBudget ? tokens_a_step : kMaxAutoBudget;
   return fits < max_num_seqs ? max_num_seqs : static_cast<uint32_t>(fits);
 }
+/// All tokens of such a step: a decode of each sequence comes besides (engine::StepBudget).
+constexpr uint32_t auto_step_tokens(uint64_t tokens_a_step, uint32_t max_num_seqs) {
+  return auto_budget(tokens_a_step, max_num_seqs) + max_num_seqs;
+}
 
 /// What runs beside the engine and predicts it.
 struct ShadowOptions {

@@ -276,8 +276,8 @@ void LocalEngine::set_budget(const EngineOptions& options) {
     scheduler.max_num_batched_tokens = *given;
     return;
   }
-  const uint32_t decodes = speeds.varies ? options.max_num_seqs : 0;  // besides: see engine::StepBudget
-  scheduler.max_num_batched_tokens = auto_budget(speeds.tokens_a_step, options.max_num_seqs) + decodes;
+  const auto tokens = speeds.varies ? auto_step_tokens : auto_budget;
+  scheduler.max_num_batched_tokens = tokens(speeds.tokens_a_step, options.max_num_seqs);
   scheduler.context_cost = speeds.context_cost;
   if (speeds.varies) config.step_time = static_cast<Nanos>(kStepTime / options.sim_speed);
 }

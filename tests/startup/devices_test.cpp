@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "startup/cuda_memory.h"
 #include "startup/engine_options.h"
 #include "startup/model_files.h"
 #include "startup/model_outline.h"
@@ -80,6 +81,18 @@ TEST(Devices, WithoutItsLibraryAGpuSaysWhatIsMissing) {
   options.model.quantization = "auto";
   options.kv_cache_dtype = "int8";
   EXPECT_THAT(why(options), HasSubstr("--kv-cache-dtype"));
+}
+
+TEST(Devices, AGpuHasRoomForAllThatTheSchedulerMayPlan) {
+  EngineOptions options = options_of("cuda");
+  options.max_num_batched_tokens = "auto";
+  for (const uint32_t seqs : {1U, 64U, 256U, 10'000U}) {
+    options.max_num_seqs = seqs;
+    EXPECT_GE(cuda_limits(options, {}).rows, auto_step_tokens(UINT64_MAX, seqs)) << seqs;
+  }
+  options.max_num_seqs = 64;
+  options.max_num_batched_tokens = "300";
+  EXPECT_EQ(cuda_limits(options, {}).rows, 300);
 }
 
 TEST(Devices, AutoTakesTheCpuWhereThereIsNoGpu) {
