@@ -187,9 +187,9 @@ __global__ void uncoalesced_kernel(BrokenArgs args) {
 
 template <class Kernel>
 void start(const char* name, Kernel kernel, const BrokenArgs& args, uint32_t blocks = 1,
-           uint32_t shared_floats = 0, Begins begins = Begins::kAfterEarlier) {
+           uint32_t shared_floats = 0, Begins begins = Begins::kAfterEarlier, Stream stream = nullptr) {
   const uint32_t bytes = shared_floats * sizeof(float);
-  static_cast<void>(launch(name, LaunchShape{{blocks}, kThreads, bytes, nullptr, begins}, kernel, args));
+  static_cast<void>(launch(name, LaunchShape{{blocks}, kThreads, bytes, stream, begins}, kernel, args));
 }
 
 }  // namespace
@@ -241,8 +241,8 @@ void ended_before_its_turn(const BrokenArgs& args) {
 void written_before_its_turn(const BrokenArgs& args) {
   start("written_before_its_turn", written_before_its_turn_kernel, args, 1, 0, Begins::kEarly);
 }
-void read_early(const BrokenArgs& args) {
-  start("read_before_its_turn", read_before_its_turn_kernel, args, 1, 0, Begins::kEarly);
+void read_early(const BrokenArgs& args, backend::cuda::Stream stream) {
+  start("read_before_its_turn", read_before_its_turn_kernel, args, 1, 0, Begins::kEarly, stream);
 }
 void read_before_its_turn(const BrokenArgs& args) {
   off_by_one({args.in, args.out, false});

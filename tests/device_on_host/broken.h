@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "backend/cuda/stream.h"
+
 // Kernels with one defect each, and the same kernels without it: each shows that its checker finds the
 // defect.
 namespace quire::test::fibers {
@@ -38,7 +40,7 @@ void ended_before_its_turn(const BrokenArgs& args);
 void written_before_its_turn(const BrokenArgs& args);
 /// After a kernel that writes what it reads, or by itself.
 void read_before_its_turn(const BrokenArgs& args);
-void read_early(const BrokenArgs& args);
+void read_early(const BrokenArgs& args, backend::cuda::Stream stream = nullptr);
 void bank_conflict(const BrokenArgs& args);
 void uncoalesced(const BrokenArgs& args);
 

@@ -1,11 +1,13 @@
 #include "tests/device_on_host/broken.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "backend/cuda/runtime.h"
+#include "base/error.h"
 #include "tests/device_on_host/support.h"
 
 namespace quire::test::fibers {
@@ -86,21 +88,35 @@ TEST_P(BrokenKernel, MendedHasNoFinding) {
 INSTANTIATE_TEST_SUITE_P(All, BrokenKernel, testing::ValuesIn(kDefects),
                          [](const testing::TestParamInfo<Defect>& defect) { return defect.param.name; });
 
-/// What a copy writes on the stream may be read early once the host has waited for it.
+/// What a copy writes on a stream may be read early once the host has waited for it, or for a place behind
+/// it.
 TEST(DeviceOnHost, LetsAKernelReadEarlyWhatTheHostHasWaitedFor) {
-  const std::vector<float> values(kBrokenCount, 1.0F);
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    for (const bool waits : {false, true}) {
-      Device device(seed);
-      const backend::cuda::OwnStream stream;
-      DeviceArray<float> in(device, "in", kBrokenCount);
-      DeviceArray<float> out(device, "out", kBrokenCount);
-      backend::cuda::copy_to_device(in.data(), values.data(), kBrokenCount * sizeof(float), nullptr);
-      if (waits) backend::cuda::synchronize(nullptr);
-      read_early({in.data(), out.data(), true});
-      ASSERT_EQ(device.findings().size(), waits ? 0U : 1U) << device.report();
-      for (const Finding& finding : device.findings()) EXPECT_EQ(finding.checker, Checker::kEarly);
+  enum class Waits : uint8_t { kNot, kForTheStream, kForAPlaceBefore, kForAPlaceBehind };
+  for (uint64_t seed = 0; seed < 80; ++seed) {
+    const auto waits = static_cast<Waits>(seed % 4);
+    Device device(seed);
+    const backend::cuda::OwnStream stream;
+    backend::cuda::PinnedBuffer values(kBrokenCount * sizeof(float), "values");
+    std::memset(values.data(), 0, values.size());
+    DeviceArray<float> in(device, "in", kBrokenCount);
+    DeviceArray<float> out(device, "out", kBrokenCount);
+    backend::cuda::Event before;
+    backend::cuda::Event behind;
+    before.record(stream.get());
+    backend::cuda::copy_to_device(in.data(), values.data(), values.size(), stream.get());
+    behind.record(stream.get());
+    if (waits == Waits::kForTheStream) backend::cuda::synchronize(stream.get());
+    if (waits == Waits::kForAPlaceBefore) before.wait();
+    if (waits == Waits::kForAPlaceBehind) behind.wait();
+    read_early({in.data(), out.data(), true}, stream.get());
+    const bool may = waits == Waits::kForTheStream || waits == Waits::kForAPlaceBehind;
+    if (may) {
+      backend::cuda::synchronize(stream.get());
+    } else {
+      EXPECT_THROW(backend::cuda::synchronize(stream.get()), Error);
     }
+    ASSERT_EQ(device.findings().size(), may ? 0U : 1U) << device.report();
+    for (const Finding& finding : device.findings()) EXPECT_EQ(finding.checker, Checker::kEarly);
   }
 }
 

@@ -355,8 +355,10 @@ inline bool waits_for_earlier(const void* kernel) {
   const auto [entry, is_new] = known.try_emplace({device, kernel}, false);
   if (is_new) {
     cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());  // what is wrong, the launch says
     // A newer device may run code that was compiled for an older one and has no such instruction.
-    entry->second = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+    entry->second = error == cudaSuccess && attributes.ptxVersion >= 90;
   }
   return entry->second;
 }
