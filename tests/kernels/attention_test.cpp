@@ -250,17 +250,23 @@ TEST_P(Attention, ARowDoesNotDependOnTheMannerItIsComputedIn) {
   }
 }
 
-/// A level may take subnormals for zeros, but then in all manners.
+/// A level may take subnormals for zeros, but then in all manners: keys that are, and products of weights.
 TEST_P(Attention, SubnormalsDoNotDependOnTheMannerEither) {
-  for (const Shape& shape : {Shape{64, 1, 4, 0, DType::kBF16}, Shape{72, 1, 3, 0, DType::kI8}}) {
-    Sequence sequence(7, shape, 90);
-    for (float& value : sequence.q) value *= 0x1p-70F;
-    for (float& value : sequence.k) value *= 0x1p-56F;
-    for (float& value : sequence.v) value *= 0x1p-122F;
-    const std::span<const Sequence> one(&sequence, 1);
-    const std::vector<float> expected = PagedRun(GetParam(), shape, {.chunk = 90}, one).run()[0];
-    const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = 1}, one).run()[0];
-    ASSERT_TRUE(same_bits(found.data(), expected.data(), found.size())) << dtype_name(shape.dtype);
+  struct Scale {
+    float q, k, v;
+  };
+  for (const Scale& scale : {Scale{0x1p126F, 0x1p-126F, 1.0F}, Scale{0x1p-70F, 0x1p-56F, 0x1p-122F}}) {
+    for (const Shape& shape : {Shape{64, 1, 4, 0, DType::kBF16}, Shape{72, 1, 3, 0, DType::kI8}}) {
+      Sequence sequence(7, shape, 90);
+      for (float& value : sequence.q) value *= scale.q;
+      for (float& value : sequence.k) value *= scale.k;
+      for (float& value : sequence.v) value *= scale.v;
+      const std::span<const Sequence> one(&sequence, 1);
+      const std::vector<float> expected = PagedRun(GetParam(), shape, {.chunk = 90}, one).run()[0];
+      const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = 1}, one).run()[0];
+      ASSERT_TRUE(same_bits(found.data(), expected.data(), found.size()))
+          << dtype_name(shape.dtype) << ", keys times " << scale.k;
+    }
   }
 }
 

@@ -189,6 +189,8 @@ template <class Stored, class Format, VecType V>
 float* add_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, size_t head_dim,
                     const Stretch<V, Format>& at, KeyRange<V> range) {
   const size_t count = last - first;
+  constexpr size_t kLeastDim = 16;
+  static_assert(kFewRows * (kStretchKeys + kLeastDim) <= (kTileRows + kStretchKeys / 2) * kLeastDim);
   float* weights = rows.free;
   float* sums = rows.free + kFewRows * kStretchKeys;
   for (size_t row = 0; row < count; ++row) {
