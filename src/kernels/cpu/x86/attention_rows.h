@@ -100,6 +100,8 @@ QUIRE_INLINE void score_rows(const AttentionRows<V>& rows, size_t row,
   constexpr size_t kOfTile = kTileKeys / V::kLanes;
   constexpr size_t kVectors = V::kAttentionVectors;
   constexpr size_t kRow = kTileKeys * Format::kStep;
+  constexpr size_t kRowBytes = kRow * sizeof(typename Format::Element);
+  constexpr size_t kStepsOfLine = kRowBytes < 64 ? 64 / kRowBytes : 1;
   V sums[kRows][kVectors];
   QUIRE_UNROLL
   for (size_t i = 0; i < kRows; ++i) {
@@ -108,7 +110,7 @@ QUIRE_INLINE void score_rows(const AttentionRows<V>& rows, size_t row,
   }
   const float* q = rows.q + row * rows.padded_dim;
   for (size_t step = 0; step < head_dim / Format::kStep; ++step) {
-    if constexpr (Format::kPrefetches) {
+    if (Format::kPrefetches && step % kStepsOfLine == 0) {
       QUIRE_UNROLL
       for (size_t tile = 0; tile < kVectors / kOfTile; ++tile) __builtin_prefetch(next[tile] + step * kRow);
     }
