@@ -37,7 +37,7 @@ control::StepResult sample(const control::StepPlan& plan) {
   control::StepResult result;
   result.seqs.resize(plan.seqs.size());
   for (size_t i = 0; i < plan.seqs.size(); ++i) {
-    if (plan.seqs[i].rows == control::LogitRows::kLast) result.seqs[i].tokens.resize(1);
+    if (plan.seqs[i].rows == control::LogitRows::kLast) result.seqs[i].token.emplace();
   }
   return result;
 }

@@ -53,7 +53,7 @@ struct Run {
     control::StepResult result;
     result.seqs.resize(plan.seqs.size());
     for (size_t i = 0; i < plan.seqs.size(); ++i) {
-      if (plan.seqs[i].rows == control::LogitRows::kLast) result.seqs[i].tokens.resize(1);
+      if (plan.seqs[i].rows == control::LogitRows::kLast) result.seqs[i].token.emplace();
     }
     benchmark::DoNotOptimize(scheduler.commit(plan, std::move(result), 1));
   }

@@ -225,7 +225,7 @@ class Steps {
     for (uint32_t row = 0; row < kRows; ++row) {
       const control::SeqResult& one = result.seqs[row];
       if (!one.error.empty()) throw Error(one.error);
-      batch.last[row] = one.tokens[0].token;
+      batch.last[row] = one.token->token;
       if (batch.sources.empty()) continue;
       masks_.accept(batch.first_slot + row, batch.last[row]);
       ++batch.length[row];

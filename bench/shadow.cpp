@@ -78,7 +78,7 @@ void foresee_request(benchmark::State& state) {
     control::StepResult result;
     for (const control::SeqStep& seq : plan.seqs) {
       control::SeqResult& of = result.seqs.emplace_back();
-      if (seq.rows == control::LogitRows::kLast) of.tokens.push_back(SampledToken{.token = 7});
+      if (seq.rows == control::LogitRows::kLast) of.token = SampledToken{.token = 7};
     }
     scheduler.commit(plan, std::move(result));
   }

@@ -53,7 +53,7 @@ class SlotTable {
 
  private:
   static constexpr uint32_t kUnknown = UINT32_MAX;
-  struct Slot {
+  struct alignas(64) Slot {  // a cache line
     bool used = false;
     uint32_t generation = 0;
     uint64_t stepped = 0;  // the last plan in which it computes, counted as in plans_

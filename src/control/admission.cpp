@@ -102,8 +102,7 @@ void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t 
   }
 }
 
-/// If the parent still holds what the last prompt token reads: the prompt without that token; else what the
-/// index finds.
+/// The prompt but for its last token, if the parent still holds what that reads; else what the index finds.
 uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
   const uint32_t last = seq.prompt_length - 1;
   const uint32_t most = seq.sharable();

@@ -45,8 +45,8 @@ namespace quire::control {
     if (seq == nullptr) return;
   }
   const bool samples = step.rows == LogitRows::kLast;
-  if (got.error.empty() && got.tokens.size() != (samples ? 1 : 0)) {
-    got.error = fmt::format("the executor sampled {} tokens", got.tokens.size());
+  if (got.error.empty() && got.token.has_value() != samples) {
+    got.error = samples ? "the executor sampled no token" : "the executor sampled a token of a chunk";
   }
   if (got.error.empty()) {
     if (runs_on) {
@@ -54,7 +54,9 @@ namespace quire::control {
       seq->computed += count;
       seq->planned -= count;
       log_.of(seq->spec.id);
-      if (config_.enable_prefix_caching) publish_full_blocks(*seq, step.first_position);
+      const uint64_t size = config_.block_size, end = size * seq->table.size();
+      if (config_.enable_prefix_caching && (seq->computed == end || step.first_position + size < end))
+        publish_full_blocks(*seq, step.first_position);
       if (windowed_) seq->table.release_behind(pool_, seq->computed);
     }
     if (step.rows == LogitRows::kNone) return;
@@ -62,7 +64,7 @@ namespace quire::control {
   SeqEvent& event = events.emplace_back(seq->spec.id);
   if (seq->total() == seq->prompt_length) event.cached_tokens = seq->cached_tokens.value_or(0);
   if (samples && got.error.empty()) {
-    take_token(*seq, std::move(got.tokens.front()), event);
+    take_token(*seq, std::move(*got.token), event);
   } else {
     event.finish = got.error.empty() ? FinishReason::kLength : FinishReason::kError;
     event.error = std::move(got.error);
@@ -111,8 +113,6 @@ void Scheduler::take_prompts(const StepPlan& plan, StepResult& result) {
 /// Publishes the blocks that became full when the tokens from `first_position` on were computed.
 void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   const uint32_t size = config_.block_size;
-  const uint64_t last_row = uint64_t{seq.table.size() - 1} * size;
-  if (first_position >= last_row && seq.computed < last_row + size) return;  // the most frequent case
   for (uint32_t i = first_position / size; i < seq.computed / size; ++i) {
     seq.table.publish(pool_, i, std::span(seq.tokens).subspan(size_t{i} * size, size), seq.spec.salt);
   }

@@ -237,9 +237,8 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
   return seq.slot != kNoSlot;
 }
 
-/// Continues the partly computed sequence, if there is one. It is the last admitted, since no sequence is
-/// admitted after one that was cut short. Without a block it waits for this step's decodes (alone, it has
-/// room).
+/// Continues the partly computed sequence, if any: the last admitted, since none is admitted after one that
+/// was cut short. Without a block it waits for this step's decodes (alone, it has room).
 void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
   if (!running_.empty() && running_.back()->last_step != plan.step)
     plan_chunk(plan, *running_.back(), budget);

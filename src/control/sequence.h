@@ -20,7 +20,7 @@ namespace quire::control {
 /// A token is sampled when a step reaches the end; until the result of that step is there, the token is
 /// pending. Preemption sets `computed` and `planned` back to 0 and keeps the tokens: recomputation is a
 /// prefill of all of them.
-struct Sequence {
+struct alignas(64) Sequence {
   static constexpr uint32_t kNoRow = UINT32_MAX;
   // What every step reads, in one cache line.
   TokenList tokens;  // prompt, then output

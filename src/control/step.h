@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,8 +32,7 @@
 //   steps have been waited for, and before another step is submitted.
 // - If a step fails as a whole, so do the steps after it (Scheduler::reset).
 //
-// Not built yet: a draft of k tokens to verify would be a SeqStep of k late or known tokens that asks for the
-// logits of all of them and gives a list of tokens; an adapter would be a number in NewSeq.
+// Not built yet: drafts to verify (steps of k tokens that ask for the logits of all), adapters (in NewSeq).
 namespace quire::control {
 
 /// A sequence takes a slot. Sent once, until the slot is removed (a preempted sequence is removed, and added
@@ -126,7 +126,7 @@ struct StepPlan {
 /// The result of one SeqStep, in the order of StepPlan::seqs.
 struct SeqResult {
   SeqResult() {}  // NOLINT(modernize-use-equals-default): without it, all bytes would first be set to 0
-  ShortVector<SampledToken, 1> tokens;  // one if LogitRows::kLast was asked for, else none
+  std::optional<SampledToken> token;  // if LogitRows::kLast was asked for, and only then
   /// The sequence failed in the executor (a NaN in its logits, say): it ends with FinishReason::kError.
   std::string error;
   bool refused = false;  // with `error`: the request is at fault, as no token is what it asks for

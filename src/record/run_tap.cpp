@@ -157,9 +157,9 @@ void RunTap::commit(uint64_t step, const control::StepResult& result, Nanos now)
   append([&] {
     const size_t from = writing_.results.size();
     for (const control::SeqResult& seq : result.seqs) {
-      writing_.results.push_back(!seq.error.empty()   ? Batch::Result::kFailed
-                                 : seq.tokens.empty() ? Batch::Result::kNone
-                                                      : Batch::Result::kToken);
+      writing_.results.push_back(!seq.error.empty() ? Batch::Result::kFailed
+                                 : seq.token        ? Batch::Result::kToken
+                                                    : Batch::Result::kNone);
     }
     writing_.events.emplace_back(Batch::CommitRef{step, now, from, writing_.results.size()});
   });

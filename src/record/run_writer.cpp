@@ -154,7 +154,7 @@ void RunWriter::commit(uint64_t step, const control::StepResult& result, Nanos n
       if (!seq.error.empty()) {
         number(1);
       } else {
-        number(seq.tokens.empty() ? 0 : uint64_t{2} + static_cast<uint32_t>(seq.tokens.front().token));
+        number(seq.token ? uint64_t{2} + static_cast<uint32_t>(seq.token->token) : 0);
       }
     }
   });

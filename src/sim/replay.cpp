@@ -98,8 +98,8 @@ class Player {
     for (size_t i = 0; i < plan.seqs.size(); ++i) {
       const record::RunCommit::Result& recorded = commit.results[i];
       if (recorded.failed) out.seqs[i].error = "recorded";
-      if (!recorded.token) out.seqs[i].tokens.clear();
-      if (recorded.token.has_value() == out.seqs[i].tokens.empty()) {
+      if (!recorded.token) out.seqs[i].token.reset();
+      if (recorded.token.has_value() != out.seqs[i].token.has_value()) {
         throw file_error(path, fmt::format("step {}: a token where none was requested", plan.step));
       }
     }

@@ -46,8 +46,13 @@ bool Simulation::step() {
   const Nanos took = result.times.compute;
   done_ = std::max(done_, oldest.submitted) + took;
   clock_.advance_to(done_);
-  for (const control::SeqEvent& event : scheduler_.commit(oldest.plan, std::move(result), clock_.now())) {
-    note_event(event);
+  const std::vector<control::SeqEvent> events =
+      scheduler_.commit(oldest.plan, std::move(result), clock_.now());
+  if (places_.size() < events.size()) places_.resize(events.size());
+  for (size_t i = 0; i < events.size(); ++i) {
+    Place& place = places_[i];
+    if (place.id != events[i].id) place = {events[i].id, &open_.at(events[i].id / settings().choices)};
+    note_event(events[i], *place.open);
   }
   note_step(took);
   for (SimulationListener* listener : listeners_) listener->step_done(done_ - took, done_);
@@ -159,7 +164,7 @@ std::optional<Refusal> Simulation::add(size_t number, const RequestRecord& recor
         throw Error("simulation: " + added.error().message);
     }
   }
-  const OpenRequest& open = open_[number] = {record, choices, {}};
+  const OpenRequest& open = open_[number] = {number, record, choices, {}};
   for (SimulationListener* listener : listeners_) listener->arrived({number, request, open.record}, prompt);
   return std::nullopt;
 }
@@ -182,32 +187,31 @@ void Simulation::note_plan(const control::StepPlan& plan) {
   }
 }
 
-void Simulation::note_event(const control::SeqEvent& event) {
-  const size_t number = event.id / settings().choices;
-  const auto at = open_.find(number);
-  if (event.token) note_token(number, at->second.record, event);
+void Simulation::note_event(const control::SeqEvent& event, OpenRequest& open) {
+  if (event.token) note_token(event, open);
   if (!event.finish) return;
   digest_.add(static_cast<uint64_t>(*event.finish) + 1);
   if (*event.finish == control::FinishReason::kError) throw Error("simulation: " + event.error);
-  if (--at->second.open_choices > 0) return;
-  RequestRecord& record = at->second.record;
-  record.finished = clock_.now();
+  if (--open.open_choices > 0) return;
+  const size_t number = open.number;
+  open.record.finished = clock_.now();
   ++totals_.finished;
   for (SimulationListener* listener : listeners_) {
-    listener->finished({number, source_.request(number), record});
+    listener->finished({number, source_.request(number), open.record});
   }
   source_.ended(number, clock_.now());
-  open_.erase(at);
+  open_.erase(number);
 }
 
-void Simulation::note_token(size_t number, RequestRecord& record, const control::SeqEvent& event) {
+void Simulation::note_token(const control::SeqEvent& event, OpenRequest& open) {
+  RequestRecord& record = open.record;
   ++totals_.output_tokens;
   digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
-  if (event.id == number * settings().choices) source_.sampled(number, event.token->token);
+  if (event.id == open.number * settings().choices) source_.sampled(open.number, event.token->token);
   if (record.output_tokens++ > 0) return;
   record.first_token = clock_.now();
   record.cached_tokens = event.cached_tokens;
-  record.in_time = clock_.now() - record.arrival <= source_.request(number).ttft_deadline;
+  record.in_time = clock_.now() - record.arrival <= source_.request(open.number).ttft_deadline;
 }
 
 void Simulation::break_off() {

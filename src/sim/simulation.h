@@ -5,9 +5,8 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
-
-#include <boost/unordered/unordered_flat_map.hpp>
 
 #include "backend/sim/cost_model.h"
 #include "backend/sim/sim_executor.h"
@@ -149,7 +148,8 @@ class Simulation {
 
  private:
   /// One that waits or runs.
-  struct OpenRequest {
+  struct alignas(64) OpenRequest {  // what each token needs is in a cache line
+    size_t number = 0;
     RequestRecord record;
     uint32_t open_choices = 0;       // that have not ended
     std::vector<bool> was_admitted;  // by choice; empty: none
@@ -163,8 +163,8 @@ class Simulation {
   Refusal too_long() const;
   void note_refusal(size_t number, const SimRequest& request, RequestRecord record, Refusal why, Nanos now);
   void note_plan(const control::StepPlan& plan);
-  void note_event(const control::SeqEvent& event);
-  void note_token(size_t number, RequestRecord& record, const control::SeqEvent& event);
+  void note_event(const control::SeqEvent& event, OpenRequest& open);
+  void note_token(const control::SeqEvent& event, OpenRequest& open);
   void note_step(Nanos took);
 
   const bool check_kv_;
@@ -182,7 +182,14 @@ class Simulation {
   bool ended_ = false;
   Nanos latency_;  // SimulationConfig::latency
   Reception reception_;
-  boost::unordered_flat_map<size_t, OpenRequest> open_;  // by number
+  std::unordered_map<size_t, OpenRequest> open_;  // by number
+  /// Whose event came at each place of a step's: the next step mostly has the same ones there. An entry of a
+  /// request that has ended stays, as no id comes again.
+  struct Place {
+    SeqId id = kNoSeq;
+    OpenRequest* open = nullptr;
+  };
+  std::vector<Place> places_;
   std::vector<SimulationListener*> listeners_;
   bool wants_prompts_ = false;  // one of the listeners does
   SimulationTotals totals_;

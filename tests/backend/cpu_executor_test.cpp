@@ -54,7 +54,7 @@ TEST_F(CpuExecutorTest, GivesTokensOnlyWhereTheyAreWanted) {
   control::StepPlan plan = test::first_plan();
   const control::StepResult nothing = executor->wait(executor->submit(plan));
   ASSERT_EQ(nothing.seqs.size(), 1U);
-  EXPECT_TRUE(nothing.seqs[0].tokens.empty());
+  EXPECT_FALSE(nothing.seqs[0].token);
   EXPECT_GT(nothing.times.compute, 0);
   plan = control::StepPlan();
   plan.seqs.resize(1);
@@ -63,7 +63,7 @@ TEST_F(CpuExecutorTest, GivesTokensOnlyWhereTheyAreWanted) {
   plan.seqs[0].tokens = {6};
   plan.seqs[0].rows = control::LogitRows::kLast;
   const control::StepResult one = executor->wait(executor->submit(plan));
-  ASSERT_EQ(one.seqs[0].tokens.size(), 1U);
+  ASSERT_TRUE(one.seqs[0].token);
   EXPECT_EQ(one.seqs[0].error, "");
 }
 
@@ -122,19 +122,19 @@ TEST_F(CpuExecutorTest, LogitsThatAreNotFiniteEndTheirSequenceOnly) {
     plan.added.clear();
     for (const SlotId slot : {0U, 1U}) {
       plan.seqs[slot].first_position = 3;
-      plan.seqs[slot].tokens = {first.seqs[slot].tokens.at(0).token};
+      plan.seqs[slot].tokens = {first.seqs[slot].token.value().token};
       plan.seqs[slot].new_blocks.clear();
     }
     return executor->wait(executor->submit(plan));
   };
   const control::StepResult sound = run(false);
   const control::StepResult poisoned = run(true);
-  EXPECT_TRUE(poisoned.seqs[1].tokens.empty());
+  EXPECT_FALSE(poisoned.seqs[1].token);
   EXPECT_THAT(poisoned.seqs[1].error, testing::HasSubstr("position 4"));
   EXPECT_EQ(poisoned.seqs[0].error, "");
-  ASSERT_EQ(poisoned.seqs[0].tokens.size(), 1U);
-  EXPECT_EQ(poisoned.seqs[0].tokens[0].token, sound.seqs[0].tokens.at(0).token);
-  EXPECT_EQ(poisoned.seqs[0].tokens[0].logprob, sound.seqs[0].tokens[0].logprob);
+  ASSERT_TRUE(poisoned.seqs[0].token);
+  EXPECT_EQ(poisoned.seqs[0].token.value().token, sound.seqs[0].token.value().token);
+  EXPECT_EQ(poisoned.seqs[0].token.value().logprob, sound.seqs[0].token.value().logprob);
   EXPECT_EQ(sound.seqs[1].error, "");
 }
 
@@ -218,15 +218,15 @@ TEST_F(CpuExecutorTest, LateRowsAreSampledWithTheirMasks) {
   const auto second = make(8, 4);
   const control::StepResult known = second->wait(second->submit(four_prompts(sampling(false))));
   for (size_t i = 0; i < 3; ++i) {
-    ASSERT_EQ(late.seqs[i].tokens.size(), 1U) << late.seqs[i].error;
-    EXPECT_EQ(late.seqs[i].tokens[0].token, known.seqs[i].tokens[0].token);
+    ASSERT_TRUE(late.seqs[i].token) << late.seqs[i].error;
+    EXPECT_EQ(late.seqs[i].token.value().token, known.seqs[i].token.value().token);
     // Among the tokens of a mask each is likelier than among all.
     const bool masked = i % 2 == 1;
-    EXPECT_EQ(late.seqs[i].tokens[0].logprob == known.seqs[i].tokens[0].logprob, !masked);
-    EXPECT_GE(late.seqs[i].tokens[0].logprob, known.seqs[i].tokens[0].logprob);
+    EXPECT_EQ(late.seqs[i].token.value().logprob == known.seqs[i].token.value().logprob, !masked);
+    EXPECT_GE(late.seqs[i].token.value().logprob, known.seqs[i].token.value().logprob);
   }
   EXPECT_EQ(late.seqs[3].error, "this mask cannot be made");
-  EXPECT_TRUE(late.seqs[3].tokens.empty());
+  EXPECT_FALSE(late.seqs[3].token);
 }
 
 TEST_F(CpuExecutorTest, MasksComeAfterTheStepsBeforeAndBeforeTheNext) {
@@ -245,7 +245,7 @@ TEST_F(CpuExecutorTest, MasksComeAfterTheStepsBeforeAndBeforeTheNext) {
   EXPECT_THROW(executor->provide(late + 1, masks), Error);
   executor->provide(late, masks);
   const Ticket next = executor->submit(control::StepPlan());
-  EXPECT_EQ(executor->wait(late).seqs[2].tokens[0].token, 1);
+  EXPECT_EQ(executor->wait(late).seqs[2].token.value().token, 1);
   executor->provide(next, masks);  // has no late rows
   EXPECT_TRUE(executor->wait(next).seqs.empty());
 }

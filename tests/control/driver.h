@@ -73,7 +73,7 @@ class Driver {
       control::SeqResult& got = result.seqs.emplace_back();
       if (seq.rows == control::LogitRows::kNone) continue;
       auto& wanted = told[by_slot_.at(seq.slot)];
-      SampledToken& sampled = got.tokens.emplace_back();
+      SampledToken& sampled = got.token.emplace();
       sampled.token = 1000 + static_cast<TokenId>(by_slot_.at(seq.slot));
       if (wanted.empty()) continue;
       sampled.token = wanted.front();

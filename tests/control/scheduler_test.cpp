@@ -378,10 +378,10 @@ TEST(Scheduler, AResultThatIsNotOfThePlanIsAnError) {
   driver.plan();
   EXPECT_THROW(driver.scheduler.commit(driver.last(), {}), Error);
   control::StepResult no_token = driver.execute();
-  no_token.seqs[0].tokens.clear();
+  no_token.seqs[0].token.reset();
   driver.commit(std::move(no_token));
   EXPECT_EQ(driver.events[0].finish, control::FinishReason::kError);
-  EXPECT_THAT(driver.events[0].error, HasSubstr("0 tokens"));
+  EXPECT_THAT(driver.events[0].error, HasSubstr("no token"));
 }
 
 TEST(Scheduler, GoesOnAfterAnExecutorThatFailedAsAWhole) {

@@ -137,7 +137,7 @@ class Decodes {
     open_.pop_front();
     for (uint32_t i = 0; i < served_.seqs; ++i) {
       if (!result.seqs[i].error.empty()) throw Error(result.seqs[i].error);
-      next_[i] = result.seqs[i].tokens.front().token;
+      next_[i] = result.seqs[i].token.value().token;
     }
   }
 

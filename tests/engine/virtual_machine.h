@@ -62,7 +62,7 @@ struct VirtualMachine {
     control::StepResult result;
     for (const control::SeqStep& seq : plan.seqs) {
       control::SeqResult& of = result.seqs.emplace_back();
-      if (seq.rows == control::LogitRows::kLast) of.tokens.push_back(SampledToken{.token = 7});
+      if (seq.rows == control::LogitRows::kLast) of.token = SampledToken{.token = 7};
     }
     result.prompts.resize(plan.prompts.size());
     for (const control::SeqEvent& event : scheduler.commit(plan, std::move(result))) {

@@ -164,7 +164,7 @@ class Watched {
       control::SeqResult& seq = result.seqs.emplace_back();
       if (random_.below(60) == 0) seq.error = "failed";
       if (step.rows == control::LogitRows::kLast)
-        seq.tokens.emplace_back().token = static_cast<TokenId>(random_.below(9));
+        seq.token.emplace().token = static_cast<TokenId>(random_.below(9));
     }
     for (const control::PromptStep& part : plan.prompts)
       result.prompts.emplace_back().rows.resize(part.end_row - part.first_row);

@@ -96,7 +96,7 @@ class Bursts {
       if (random_.below(80) == 0) {
         seq.error = "failed";
       } else if (step.rows == control::LogitRows::kLast) {
-        seq.tokens.emplace_back().token = token;
+        seq.token.emplace().token = token;
       }
     }
     scheduler_.commit(plan, std::move(result), now_ + 500'000);
@@ -290,7 +290,7 @@ TEST_F(LogParts, GrowsBeyondItsLimitWhileSomethingRuns) {
       control::StepResult result;
       for (const control::SeqStep& step : plan.seqs) {
         control::SeqResult& seq = result.seqs.emplace_back();
-        if (step.rows == control::LogitRows::kLast) seq.tokens.emplace_back().token = 1;
+        if (step.rows == control::LogitRows::kLast) seq.token.emplace().token = 1;
       }
       scheduler.commit(plan, std::move(result), ++now);
       ASSERT_TRUE(scheduler.has_work());

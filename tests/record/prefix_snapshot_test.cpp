@@ -41,9 +41,9 @@ void play(control::Scheduler& scheduler, uint64_t seed) {
     const control::StepPlan plan = scheduler.plan();
     control::StepResult result;
     for (const control::SeqStep& seq : plan.seqs) {
-      auto& tokens = result.seqs.emplace_back().tokens;
+      auto& token = result.seqs.emplace_back().token;
       if (seq.rows == control::LogitRows::kLast)
-        tokens.emplace_back().token = static_cast<TokenId>(random.below(3));
+        token.emplace().token = static_cast<TokenId>(random.below(3));
     }
     scheduler.commit(plan, std::move(result));
   }

@@ -155,7 +155,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       control::SeqResult& seq = result.seqs.emplace_back();
       if (random.below(60) == 0) seq.error = "failed";
       if (step.rows == control::LogitRows::kLast)
-        seq.tokens.emplace_back().token = static_cast<TokenId>(random.below(9));
+        seq.token.emplace().token = static_cast<TokenId>(random.below(9));
     }
     for (const control::PromptStep& part : plan.prompts) {
       result.prompts.emplace_back().rows.resize(part.end_row - part.first_row);

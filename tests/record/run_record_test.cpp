@@ -50,7 +50,7 @@ bool rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
       for (const RunCommit::Result& each : commit->results) {
         control::SeqResult& seq = result.seqs.emplace_back();
         if (each.failed) seq.error = "failed";
-        if (each.token) seq.tokens.emplace_back().token = *each.token;
+        if (each.token) seq.token.emplace().token = *each.token;
       }
       writer.commit(commit->step, result, commit->now);
     }

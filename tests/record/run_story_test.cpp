@@ -87,7 +87,7 @@ class Recording {
       control::StepResult result;
       for (const control::SeqStep& seq : plan.seqs) {
         result.seqs.emplace_back();
-        if (seq.rows == control::LogitRows::kLast) result.seqs.back().tokens.emplace_back().token = token_++;
+        if (seq.rows == control::LogitRows::kLast) result.seqs.back().token.emplace().token = token_++;
       }
       now_ += 10'000'000;
       writer_.commit(plan.step, result, now_);

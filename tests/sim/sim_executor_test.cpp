@@ -132,7 +132,7 @@ control::StepResult execute(backend::sim::SimExecutor& sim, const control::StepP
   return sim.wait(sim.submit(plan));
 }
 
-TokenId only_token(const control::StepResult& result) { return result.seqs.at(0).tokens.at(0).token; }
+TokenId only_token(const control::StepResult& result) { return result.seqs.at(0).token.value().token; }
 
 /// Allows the multiples of a number; of 0, none.
 class Multiples final : public backend::TokenMasks {
@@ -184,8 +184,8 @@ TEST(SimExecutor, CountsPrefillAndDecodes) {
                seq_step(1, 0, {5, 6}, {1}, control::LogitRows::kNone)};
   const control::StepResult mixed = execute(sim, next);
   EXPECT_EQ(mixed.times.compute, kCost.duration(2, 1));
-  EXPECT_EQ(mixed.seqs[0].tokens.size(), 1U);
-  EXPECT_TRUE(mixed.seqs[1].tokens.empty());
+  EXPECT_TRUE(mixed.seqs[0].token);
+  EXPECT_FALSE(mixed.seqs[1].token);
   EXPECT_EQ(sim.slots_in_use(), 2U);
 }
 
@@ -241,7 +241,7 @@ TEST(SimExecutor, GivesAsManyLogprobsAsAskedFor) {
   backend::sim::SimExecutor sim = executor();
   control::StepPlan plan = prompt_plan();
   plan.added[0].sampling.num_logprobs = 3;
-  const SampledToken sampled = execute(sim, plan).seqs[0].tokens[0];
+  const SampledToken sampled = execute(sim, plan).seqs[0].token.value();
   EXPECT_EQ(sampled.rank, 1U);
   ASSERT_EQ(sampled.top.size(), 3U);
   EXPECT_EQ(sampled.top[0].token, sampled.token);
@@ -252,7 +252,7 @@ TEST(SimExecutor, GivesAsManyLogprobsAsAskedFor) {
   plan.added[0].sampling.logprob_tokens = {sampled.token, 2, 1};
   backend::sim::SimExecutor other = executor();
   std::vector<TokenId> named;
-  const SampledToken again = execute(other, plan).seqs[0].tokens[0];
+  const SampledToken again = execute(other, plan).seqs[0].token.value();
   for (const TokenLogprob& entry : again.top) named.push_back(entry.token);
   std::vector<TokenId> expected = {sampled.token};
   for (const TokenId id : {2, 1}) {

@@ -221,7 +221,7 @@ control::SeqResult FakeExecutor::sample(SlotId slot_id, std::span<const uint32_t
       if (id != token) sampled.top.push_back({id, -0.5F - static_cast<float>(sampled.top.size())});
     }
   }
-  result.tokens.push_back(std::move(sampled));
+  result.token = std::move(sampled);
   return result;
 }
 

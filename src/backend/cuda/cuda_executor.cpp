@@ -192,7 +192,7 @@ void CudaExecutor::take(const OpenStep& step, const Row& row, control::SeqResult
     row.tenant->failed = true;
     return;
   }
-  SampledToken& token = out.tokens.emplace_back();
+  SampledToken& token = out.token.emplace();
   token.token = sampled->token;
   token.logprob = sampled->logprob;
   token.rank = sampled->rank;

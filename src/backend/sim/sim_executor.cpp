@@ -32,6 +32,7 @@ SimExecutor::SimExecutor(const control::SchedulerConfig& scheduler, const CostMo
               .max_positions = scheduler.max_model_len,
               .vocab_size = tokens_.vocab_size}),
       speakers_(scheduler.max_num_seqs),
+      sampling_(scheduler.max_num_seqs),
       sums_(scheduler.max_num_seqs) {
   cost_.check();
   if (depth_ < 1 || depth_ > kMostOpenSteps) {
@@ -59,7 +60,10 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   slots_.apply(plan);
   if (check_) check_->begin(plan);
   for (const control::NewSeq& seq : plan.added) {
-    speakers_[seq.slot] = {keyed_random(tokens_.seed, seq.sampling.seed, seq.sampling.choice), seq.sampling};
+    speakers_[seq.slot] = {.key = keyed_random(tokens_.seed, seq.sampling.seed, seq.sampling.choice),
+                           .masked = seq.sampling.mask != kNoMask,
+                           .logprobs = seq.sampling.num_logprobs >= 0};
+    sampling_[seq.slot] = seq.sampling;
     sums_[seq.slot] = 0;
   }
   StepWork work;
@@ -83,14 +87,14 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     control::SeqResult& said = result.seqs.emplace_back();
     if (!sampled) continue;
     const Speaker& speaker = speakers_[seq.slot];
-    if (masks_count && speaker.sampling.mask != kNoMask) {
+    if (masks_count && speaker.masked) {
       late_rows_.push_back({static_cast<uint32_t>(result.seqs.size()) - 1, seq.slot});
       continue;
     }
-    SampledToken& token = said.tokens.emplace_back();
+    SampledToken& token = said.token.emplace();
     const uint32_t drawn = draw(speaker, seq.slot);
     token.token = masks_count ? sayable(drawn) : dictated(plan.step, seq.slot);
-    say(speaker, seq.slot, drawn, token);
+    say(seq.slot, drawn, token);
   }
   if (check_) check_->read_back(plan, slots_);
   for (const control::PromptStep& part : plan.prompts) {
@@ -112,24 +116,23 @@ void SimExecutor::provide(Ticket ticket, TokenMasks& masks) {
     control::SeqResult& out = result->seqs[row.seq];
     try {
       mask_.assign(mask_words(tokens_.vocab_size), UINT32_MAX);
-      masks.fill(speakers_[row.slot].sampling.mask, mask_);
-      const Speaker& speaker = speakers_[row.slot];
-      const uint32_t drawn = draw(speaker, row.slot);
+      masks.fill(sampling_[row.slot].mask, mask_);
+      const uint32_t drawn = draw(speakers_[row.slot], row.slot);
       const std::optional<TokenId> allowed = allowed_from(drawn, mask_);
       if (!allowed) {
         out.error = fmt::format("the grammar leaves no token for position {}", slots_.computed(row.slot));
         out.refused = true;
         continue;
       }
-      SampledToken& token = out.tokens.emplace_back();
+      SampledToken& token = out.token.emplace();
       token.token = *allowed;
-      say(speaker, row.slot, drawn, token);
+      say(row.slot, drawn, token);
     } catch (const MaskRefused& refused) {
       out.error = refused.what();
       out.refused = true;
     } catch (...) {
       out.error = describe_current_exception();
-      out.tokens.clear();
+      out.token.reset();
     }
   }
 }
@@ -147,15 +150,15 @@ uint32_t SimExecutor::draw(const Speaker& speaker, SlotId slot) const {
 }
 
 TokenId SimExecutor::dictated(uint64_t step, SlotId slot) const {
-  return tokens_.next(
-      {step, slot, speakers_[slot].sampling, slots_.prompt_length(slot), slots_.computed(slot)});
+  return tokens_.next({step, slot, sampling_[slot], slots_.prompt_length(slot), slots_.computed(slot)});
 }
 
-void SimExecutor::say(const Speaker& speaker, SlotId slot, uint32_t drawn, SampledToken& said) {
+void SimExecutor::say(SlotId slot, uint32_t drawn, SampledToken& said) {
   slots_.sampled(slot, said.token);
-  if (speaker.sampling.num_logprobs < 0) return;
-  const std::vector<TokenId>& wanted = speaker.sampling.logprob_tokens;
-  list_others(drawn, wanted.empty() ? speaker.sampling.num_logprobs : 1, said);
+  if (!speakers_[slot].logprobs) return;
+  const SamplingParams& sampling = sampling_[slot];
+  const std::vector<TokenId>& wanted = sampling.logprob_tokens;
+  list_others(drawn, wanted.empty() ? sampling.num_logprobs : 1, said);
   for (const TokenId token : wanted) {
     if (token != said.token) said.top.push_back({token, -0.5F - static_cast<float>(said.top.size())});
   }

@@ -66,9 +66,11 @@ class SimExecutor final : public Executor {
   uint32_t slots_in_use() const { return slots_.slots_in_use(); }
 
  private:
+  /// What each of its tokens needs; the rest of its sampling is looked at where it asks for something.
   struct Speaker {
     uint64_t key = 0;  // of the tokens it generates
-    SamplingParams sampling;
+    bool masked = false;
+    bool logprobs = false;
   };
 
   /// A late row of the newest plan.
@@ -80,7 +82,7 @@ class SimExecutor final : public Executor {
   TokenId sayable(size_t index) const;
   uint32_t draw(const Speaker& speaker, SlotId slot) const;
   TokenId dictated(uint64_t step, SlotId slot) const;
-  void say(const Speaker& speaker, SlotId slot, uint32_t drawn, SampledToken& said);
+  void say(SlotId slot, uint32_t drawn, SampledToken& said);
   std::optional<TokenId> allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const;
   PromptYield recite(const control::SeqStep& seq, const control::PromptStep& part);
   void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
@@ -90,8 +92,10 @@ class SimExecutor final : public Executor {
   SimTokens tokens_;
   size_t num_sayable_;
   SlotTable slots_;
-  std::vector<Speaker> speakers_;  // by slot
-  std::vector<uint64_t> sums_;     // by slot: of the prompt's tokens, if their mean is wanted
+  // By slot.
+  std::vector<Speaker> speakers_;
+  std::vector<SamplingParams> sampling_;
+  std::vector<uint64_t> sums_;  // of the prompt's tokens, if their mean is wanted
   std::vector<LateRow> late_rows_;
   std::vector<uint32_t> mask_;
   std::vector<AttentionWork> attention_;  // of the newest plan, if the cost model asks for it

@@ -101,8 +101,8 @@ void SyncExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control:
   // Room for the results first: the threads allocate nothing.
   for (const Row& row : rows) {
     control::SeqResult& out = result.seqs[row.seq];
-    out.tokens.resize(1);
-    out.tokens[0].top.reserve(samplers_[row.slot].params().most_logprobs());
+    out.token.emplace();
+    out.token->top.reserve(samplers_[row.slot].params().most_logprobs());
   }
   pool_.parallel_for(rows.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
     for (const Row& row : rows.subspan(begin, end - begin)) {
@@ -112,16 +112,16 @@ void SyncExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control:
       if (out.error.empty()) {
         sample::NoToken none =
             samplers_[row.slot].sample(logits_.subspan(size_t{row.index} * vocab_size_, vocab_size_),
-                                       row.position, workspaces_[thread], out.tokens[0], mask);
+                                       row.position, workspaces_[thread], *out.token, mask);
         out.error = std::move(none.why);
         out.refused = none.refused;
       }
-      if (!out.error.empty()) out.tokens.clear();
+      if (!out.error.empty()) out.token.reset();
     }
   });
   for (const Row& row : rows) {
     const control::SeqResult& out = result.seqs[row.seq];
-    if (out.error.empty()) slots_.sampled(row.slot, out.tokens[0].token);
+    if (out.error.empty()) slots_.sampled(row.slot, out.token->token);
   }
 }
 

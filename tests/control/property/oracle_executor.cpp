@@ -150,7 +150,7 @@ control::SeqResult OracleExecutor::compute(const control::SeqStep& step) {
     slot.computed = end;
     slot.samples = true;
     control::SeqResult none;
-    none.tokens.push_back({.token = 0, .logprob = 0, .rank = 0, .top = {}});
+    none.token = SampledToken{};
     return none;
   }
   if (end > expected.tokens.size() ||
@@ -178,7 +178,7 @@ control::SeqResult OracleExecutor::compute(const control::SeqStep& step) {
   const uint64_t content = place(slot, 0, end - 1).content;
   slot.sampled = sample(content, slot.choice);
   slot.samples = true;
-  result.tokens.push_back({.token = slot.sampled, .logprob = 0, .rank = 0, .top = {}});
+  result.token = SampledToken{.token = slot.sampled, .top = {}};
   return result;
 }
 
