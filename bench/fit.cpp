@@ -3,11 +3,12 @@
 // Runs `quire calibrate`'s sweep, without swaps and with a prompt of its own for each sequence. Half of its
 // pieces, drawn by chance, are fitted, the others are foreseen. Each step's time is taken relative to that of
 // reference steps around it, so what is compared is the fit and not the machine's speed of that moment. The
-// engine's executor carries them out between the engine's steps: after each step two in which eight sequences
-// decode, and after each tenth step and each large one a chunk of a prompt. There are two kinds because what
-// else runs on the machine slows a step of few tokens, which mostly reads weights, and one of many, which
-// mostly computes, by different factors. Beside each error stand two floors, below which no fit comes: by how
-// much equal steps of two pieces less than 2 s apart differ, and equal steps one after the other.
+// engine's executor carries them out between the engine's steps: after each step three in which eight
+// sequences decode, and after each fourth step and each large one a chunk of a prompt. There are two kinds
+// because what else runs on the machine slows a step of few tokens, which mostly reads weights, and one of
+// many, which mostly computes, by different factors. Beside each error stand two floors, below which no fit
+// comes: by how much equal steps of two pieces less than 2 s apart differ, and equal steps one after the
+// other.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -34,7 +35,9 @@ namespace {
 
 constexpr uint32_t kSeqs = 32;
 constexpr uint32_t kLongest = 512;         // tokens of a sequence
-constexpr size_t kChunkEvery = 10;         // steps a reference is a chunk
+constexpr int kDecodes = 3;                // references that decode, after each step
+constexpr size_t kChunkEvery = 4;          // steps a reference is a chunk
+constexpr int kChunksAround = 2;           // before a step and after it, that tell its speed
 constexpr int64_t kClose = 2'000'000'000;  // nanoseconds
 
 /// REQUIRES: there is a value.
@@ -135,14 +138,14 @@ struct Collector final : engine::StepSink {
     const bool is_large = record.work.tokens() >= chunk.tokens();
     if (is_large || records.size() % kChunkEvery == 0) chunk.measure(records.size());
     decode.carry_out();  // not timed: it finds the caches as the step before left them
-    for (int i = 0; i < 2; ++i) decode.measure(records.size());
+    for (int i = 0; i < kDecodes; ++i) decode.measure(records.size());
   }
 
   /// By what the machine's speed of that moment multiplies the time of a step: as that of a reference step.
   /// If it has more tokens than the one kind and fewer than the other, by a factor between theirs.
   double speed_at(size_t step) const {
-    const double few = decode.speed_at(step, 4);
-    const double many = chunk.speed_at(step, 2);
+    const double few = decode.speed_at(step, kDecodes);
+    const double many = chunk.speed_at(step, kChunksAround);
     const double part = std::log2(static_cast<double>(records[step].work.tokens()) / decode.tokens()) /
                         std::log2(static_cast<double>(chunk.tokens()) / decode.tokens());
     return few * std::pow(many / few, std::clamp(part, 0.0, 1.0));
