@@ -67,6 +67,7 @@ template Flag Flags::add_option(const std::string&, double&, const std::string&)
 template Flag Flags::add_option(const std::string&, std::optional<std::string>&, const std::string&) const;
 template Flag Flags::add_option(const std::string&, std::optional<int32_t>&, const std::string&) const;
 template Flag Flags::add_option(const std::string&, std::optional<uint32_t>&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::optional<uint64_t>&, const std::string&) const;
 template Flag Flags::add_option(const std::string&, std::optional<float>&, const std::string&) const;
 template Flag Flags::add_option(const std::string&, std::optional<double>&, const std::string&) const;
 template Flag Flags::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;

@@ -177,9 +177,10 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
     refuse_idle_costs(command, may_swap, options.max_num_seqs);
     return;
   }
-  for (const char* flag : {"--sim-speed", "--machine", "--efficiency", "--cost", "--cost-jitter",
-                           "--cost-step-us", "--cost-prefill-tokens-per-ms", "--cost-decode-us",
-                           "--cost-decode-more-us", "--cost-swap-block-us", "--check-kv"}) {
+  for (const char* flag :
+       {"--sim-speed", "--machine", "--efficiency", "--cost", "--cost-jitter", "--jitter-seed",
+        "--cost-step-us", "--cost-prefill-tokens-per-ms", "--cost-decode-us", "--cost-decode-more-us",
+        "--cost-swap-block-us", "--check-kv"}) {
     refuse_if_given(command, flag, "without --device sim");
   }
   if (!options.device->may_be_gpu) {

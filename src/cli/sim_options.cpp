@@ -31,11 +31,19 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
       .group(kSimGroup)
       .excludes(machine)
       .value_name("FILE");
+  const Flag jitter =
+      command
+          .add_flag("--cost-jitter", options.jitter,
+                    "Let the times deviate as those that it was fitted to, slow steps too, by --seed")
+          .group(kSimGroup)
+          .needs(command.find("--cost"));
   command
-      .add_flag("--cost-jitter", options.jitter,
-                "Let the times deviate as those that it was fitted to, slow steps too, by --seed")
+      .add_option("--jitter-seed", options.jitter_seed,
+                  "Draw these deviations with a seed of their own: another run of the same workload")
       .group(kSimGroup)
-      .needs(command.find("--cost"));
+      .needs(jitter)
+      .whole_number()
+      .value_name("N");
   add("--cost-step-us", options.step_us, "Fixed time of a step", 0, "US");
   add("--cost-prefill-tokens-per-ms", options.prefill_tokens_per_ms, "Prompt tokens computed per millisecond",
       1, "N");

@@ -210,6 +210,7 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   }
   config.depth = options.cost.steps_in_flight.value_or(1);
   config.jitter = options.cost.jitter;
+  config.jitter_seed = options.cost.jitter_seed;
   config.check_kv = options.cost.check_kv;
   config.latency = static_cast<Nanos>(options.latency_us) * 1000;
   config.accept = static_cast<Nanos>(options.accept_us) * 1000;

@@ -7,18 +7,25 @@
 #include "base/error.h"
 
 namespace quire::sim {
+namespace {
+
+backend::sim::SimTokens sim_tokens(const SimulationConfig& config, const WorkloadSettings& settings) {
+  backend::sim::SimTokens tokens;
+  tokens.vocab_size = settings.vocab_size;
+  tokens.seed = settings.seed;
+  if (config.jitter) tokens.jitter = config.jitter_seed.value_or(settings.seed);
+  tokens.check_kv = config.check_kv;
+  return tokens;
+}
+
+}  // namespace
 
 Simulation::Simulation(const SimulationConfig& config, std::unique_ptr<RequestStream> requests,
                        record::RunWriter* record)
     : check_kv_(config.check_kv),
       source_(std::move(requests)),
       scheduler_(config.scheduler, record),
-      executor_(config.scheduler, config.cost,
-                backend::sim::SimTokens{.vocab_size = settings().vocab_size,
-                                        .seed = settings().seed,
-                                        .jitter = config.jitter,
-                                        .check_kv = config.check_kv},
-                config.depth),
+      executor_(config.scheduler, config.cost, sim_tokens(config, settings()), config.depth),
       latency_(config.latency),
       reception_(config.accept) {}
 

@@ -25,8 +25,9 @@ namespace quire::sim {
 struct SimulationConfig {
   control::SchedulerConfig scheduler;
   backend::sim::CostModel cost;
-  uint32_t depth = 1;   // Executor::depth
-  bool jitter = false;  // SimTokens::jitter
+  uint32_t depth = 1;                   // Executor::depth
+  bool jitter = false;                  // whether the times of steps deviate (SimTokens::jitter)
+  std::optional<uint64_t> jitter_seed;  // of that; otherwise the workload's seed
   /// SimTokens::check_kv: then a wrong plan throws Error "K/V check: ..." from step().
   bool check_kv = false;
   /// From the sending of a request to its reception, with the way back of its first token; however many are

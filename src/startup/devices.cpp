@@ -42,9 +42,11 @@ SimulatedMachine machine_of(const EngineOptions& options, const model::ModelConf
 
 std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const model::ModelConfig& config,
                                            const tokenize::Tokenizer& tokenizer) {
+  const std::optional<uint64_t> jitter =
+      options.cost.jitter ? std::optional(options.cost.jitter_seed.value_or(0)) : std::nullopt;
   backend::sim::SimTokens tokens = {.vocab_size = config.vocab_size,
                                     .sayable = sayable_tokens(tokenizer, config.vocab_size),
-                                    .jitter = options.cost.jitter,
+                                    .jitter = jitter,
                                     .check_kv = options.cost.check_kv};
   const auto make = [&](backend::ModelShape shape, const backend::sim::CostModel& cost, uint64_t kv_bytes) {
     return std::make_unique<backend::sim::SimBackend>(std::move(shape), cost, std::move(tokens),

@@ -14,9 +14,10 @@ namespace quire::startup {
 
 /// The cost model of a simulated device, and what else it does, in the form of the flags.
 struct CostOptions {
-  std::string cost_file;  // a fitted cost model; then of the others only steps_in_flight counts
-  bool jitter = false;    // SimTokens::jitter
-  bool force = false;     // take it although it is of another model or machine
+  std::string cost_file;                // a fitted cost model; then of the others only steps_in_flight counts
+  bool jitter = false;                  // SimTokens::jitter is set
+  std::optional<uint64_t> jitter_seed;  // to this; otherwise to the workload's seed, or of a server to 0
+  bool force = false;                   // take it although it is of another model or machine
   /// A roofline of the model on this machine; then of the others only efficiency and steps_in_flight count.
   std::optional<ChosenMachine> machine;
   double efficiency = 1;  // of that machine: see with_efficiency

@@ -52,6 +52,15 @@ def test_the_same_flags_give_the_same_digest(fitted, tmp_path):
     assert jittered[0] == jittered[1] and jittered[0]["digest"] != first["digest"]
 
 
+def test_another_jitter_seed_gives_another_run_of_the_same_workload(fitted, tmp_path):
+    default, same, other = (simulate(tmp_path, "--cost", fitted[0], "--cost-jitter", "--seed", 3, *flags)
+                            for flags in ([], ["--jitter-seed", 3], ["--jitter-seed", 4]))
+    assert same["digest"] == default["digest"] != other["digest"]
+    given = [default["record_fields"].index(name) for name in ("arrival_ns", "prompt_tokens", "output_tokens")]
+    sent, again = ([[record[i] for i in given] for record in run["records"]] for run in (default, other))
+    assert sent == again
+
+
 def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     said = quire("simulate", "--requests", 5, "--prompt-len", 3000, "--output-len", 20, "--max-num-seqs", 64, "--num-blocks", 4096, "--cost", fitted[0])
     assert "lie beyond what the cost model was fitted to" in said

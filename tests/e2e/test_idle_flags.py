@@ -31,7 +31,7 @@ VALUES = {
     "--admit-while-preempting": ["--victim-policy", "least-progress"],
     "--machine": ["a10g", "--model", DEMO], "--model": [DEMO, "--machine", "a10g"], "--efficiency": [0.5, *ON_A_CARD],
     "--quantization": ["int4", *ON_A_CARD], "--kv-cache-dtype": ["int8", *ON_A_CARD],
-    "--cost": None, "--cost-jitter": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
+    "--cost": None, "--cost-jitter": None, "--jitter-seed": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
     "--cost-swap-block-us": [9000, "--preemption-mode", "swap"], "--steps-in-flight": [3], "--latency-us": [5000], "--accept-us": [5000],
     "--check-kv": None,
 }

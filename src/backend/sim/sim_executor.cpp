@@ -102,7 +102,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   }
   work.add_rest(plan);
   result.times.compute =
-      tokens_.jitter ? cost_.duration(work, tokens_.seed, plan.step) : cost_.duration(work, attention_);
+      tokens_.jitter ? cost_.duration(work, *tokens_.jitter, plan.step) : cost_.duration(work, attention_);
   if (const FittedCost* const fitted = cost_.fitted(); fitted != nullptr && fitted->extrapolates(work)) {
     ++extrapolated_;
   }

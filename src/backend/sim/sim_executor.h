@@ -29,7 +29,8 @@ struct SimTokens {
   uint64_t seed = 0;
   /// The tokens that may be generated, each in [0, vocab_size); empty: the whole vocabulary.
   std::vector<TokenId> sayable;
-  bool jitter = false;  // whether the times deviate as those that the cost model was fitted to
+  /// If set, the times deviate as those that the cost model was fitted to, drawn with this seed.
+  std::optional<uint64_t> jitter;
   /// Whether each step is checked to find its sequences' K/V where their block tables say (KvCheck). Then
   /// every sequence that begins with blocks of others must bring its history.
   bool check_kv = false;
