@@ -434,7 +434,7 @@ def step_log():
     columns = ["step", "started", "budget", "open", *COUNTS, "plan", "submit", "wait", "compute", "sample", "commit", "deliver", "idle", "whole"]
     row = b"[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n"
     yield row * 3
-    yield compact({"step_log": 2, "columns": columns, "model": "fox", "machine": "2 cores", "threads": 2, "warning": "w"}) + b"\n" + row * 2
+    yield compact({"step_log": 3, "columns": columns, "model": "fox", "machine": "2 cores", "threads": 2, "warning": "w"}) + b"\n" + row * 2
 
 
 def schemas():

@@ -72,7 +72,7 @@ inline StepWork work_of(const control::StepPlan& plan) {
 }
 
 /// The version of step logs, which their first line names; it changes with the columns and what they mean.
-inline constexpr int kStepLogVersion = 2;
+inline constexpr int kStepLogVersion = 3;
 
 /// A line of a step log. Times are in nanoseconds.
 struct StepRecord {
@@ -88,8 +88,8 @@ struct StepRecord {
   int64_t sample = 0;
   int64_t commit = 0;   // in the scheduler
   int64_t deliver = 0;  // of what it gave
-  int64_t idle = 0;     // before it: since the step before had been delivered
-  int64_t whole = 0;    // from its start, or the delivery of the step before if later, to its own
+  int64_t idle = 0;     // before it, while nothing was to do: since the step before had been delivered
+  int64_t whole = 0;    // from the delivery of the step before, or if it was idle from its start, to its own
 
   /// Calls each(name, field) in the order of the columns.
   template <class Record, class Each>

@@ -136,6 +136,7 @@ void Engine::Impl::run() {
     bool end = false;
     uint32_t taken = 0;
     std::list<RequestId> aborted;
+    if (!has_work()) observer.rests();
     {
       std::unique_lock lock(mutex);
       wake.wait(lock, [this] {

@@ -52,7 +52,7 @@ Nanos StepObserver::committed(OpenStep& step, record::RecordedScheduler& schedul
 
 void StepObserver::tell(const OpenStep& step, size_t open) {
   const Nanos now = clock_.now();
-  const Nanos begin = std::max(step.started, delivered_);
+  const Nanos begin = step.after_rest ? std::max(step.started, delivered_) : delivered_;
   backend::StepRecord record;
   record.step = step.plan.step;
   record.started = step.started;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "backend/executor.h"
 #include "base/clock.h"
@@ -19,8 +20,9 @@ struct OpenStep {
   control::StepPlan plan;
   backend::Ticket ticket = 0;
   bool lacks_masks = false;
-  Nanos started = 0;    // when its planning began
-  Nanos plan_time = 0;  // time spent in the scheduler
+  bool after_rest = false;  // nothing was to do before it
+  Nanos started = 0;        // when its planning began
+  Nanos plan_time = 0;      // time spent in the scheduler
   Nanos submit_time = 0;
   Nanos awaited = 0;   // when the engine began to wait for its result
   Nanos computed = 0;  // when the executor had its result
@@ -38,10 +40,13 @@ class StepObserver {
   StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace, StepSink* log,
                StepSink* shadow);
 
+  /// Nothing is to do: the time until the next step begins is idle. Otherwise it belongs to that step.
+  void rests() { rests_ = true; }
   /// To be called in this order in the life of a step.
   void begins(OpenStep& step, record::RecordedScheduler& scheduler);
   void planned(OpenStep& step) const { step.plan_time = clock_.now() - step.started; }
-  void submitted(OpenStep& step) const {
+  void submitted(OpenStep& step) {
+    step.after_rest = std::exchange(rests_, false);
     if (tells_) step.submit_time = clock_.now() - step.started - step.plan_time;
   }
   void waits(OpenStep& step) const {
@@ -73,6 +78,7 @@ class StepObserver {
   StepSink* log_;
   StepSink* shadow_;
   bool tells_;            // one of these
+  bool rests_ = true;     // since the last step was submitted
   Nanos delivered_ = -1;  // when the last step was
   std::optional<StepBudget> budget_;
   uint32_t tokens_;  // the scheduler's present budget

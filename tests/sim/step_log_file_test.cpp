@@ -28,7 +28,7 @@ std::filesystem::path file_of(const std::string& text) {
 }
 
 const std::string kHead =
-    "{\"step_log\":2,\"columns\":[" + columns() +
+    "{\"step_log\":3,\"columns\":[" + columns() +
     "],\"model\":\"fox\",\"device\":\"d\",\"machine\":\"m\",\"threads\":2,\"warning\":\"w\"}\n";
 const std::string kRow = "[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n";
 
@@ -61,8 +61,8 @@ TEST(StepLogFile, SaysWhatIsWrong) {
   expect_refused("", "holds no step");
   expect_refused("hello\n", "is no step log");
   expect_refused("{\"step\":1}\n", "is no step log");
-  expect_refused("{\"step_log\":1}\n" + kRow, "is a step log of version 1, and this program reads version 2");
-  expect_refused("{\"step_log\":2,\"columns\":[\"a\"]}\n" + kRow, "'columns'");
+  expect_refused("{\"step_log\":1}\n" + kRow, "is a step log of version 1, and this program reads version 3");
+  expect_refused("{\"step_log\":3,\"columns\":[\"a\"]}\n" + kRow, "'columns'");
   expect_refused(kHead, "holds no step");
   expect_refused(kHead + kRow + "7\n", "line 3: is no JSON array");
   expect_refused(kHead + "[1,2]\n", "line 2: 'budget' is no count");
