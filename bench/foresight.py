@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """How well quire foresees a server, in four parts (--part, all by default); positive errors: the prediction is too long.
 
-  bench/foresight.py [--part workloads|slo|policies|machine ...] [--requests 2000] [--seconds 60]
+  bench/foresight.py [--part workloads|slo|policies|machine ...] [--workload NAME ...] [--repeats 3] [--requests 2000] [--seconds 60]
 
 The first three have a device that hides its costs, served over HTTP. It is a cost model written here, whose steps deviate by up to a
-tenth. `quire calibrate` sees it only as a server does: by its steps. How long a server takes to receive a request is measured with a
-device that takes no time. Then `quire bench serve` measures a server on the hidden device, and `quire simulate` predicts the same from
-the fitted model, that time, and that of a request's way there and back.
+tenth. `quire calibrate` sees it only by the steps of a server under two other loads. How long a server takes to receive a request is
+measured with a device that takes no time. Then `quire bench serve` measures a server on the hidden device, and `quire simulate` predicts the same from
+the fitted model, that time, and that of a request's way there and back. Each run of the server and each prediction draws deviations of
+its own: a prediction does not know those of the device.
 
-workloads  the times of four workloads that were not used to fit
+workloads  the times of four workloads that were not used to fit: the median of --repeats runs and of 20 predictions, and for the slowest
+           requests how far either spread
 slo        the largest rate that meets an objective, three of them, by bisection on both sides
 policies   for each pair of scheduling policies and two pools: does the prediction have the same winner, wherever the difference exceeds
            the spread over the seeds
@@ -39,6 +41,13 @@ WORKLOADS = [
                 "lognormal:40:0.7:150"], ["--num-blocks", 1500]),
     ("closed loop", ["--users", 24, "--think-time-ms", "exponential:300", "--prompt-len", "uniform:20:200", "--output-len", "uniform:10:80"],
      ["--num-blocks", 1500]),
+]
+PREDICTIONS = 20
+OF_DEVICE = 1000  # seeds of the device's deviations, from here on; predictions have small ones
+# What the cost model is fitted to: load, server.
+LEARNED = [
+    (["--rate", 9, "--prompt-len", "uniform:10:200", "--output-len", "uniform:20:120"], ["--num-blocks", 150, "--preemption-mode", "swap"]),
+    (["--rate", 4, "--burst", 24, "--burst-every", 6, "--prompt-len", "lognormal:60:1:400", "--output-len", "uniform:5:60"], ["--num-blocks", 1500]),
 ]
 FREE = ["--cost-step-us", 0, "--cost-decode-us", 0, "--cost-decode-more-us", 0, "--cost-prefill-tokens-per-ms", 10**9]
 FIGURES = [("mean TTFT", "ttft_ns", "mean"), ("mean TPOT", "tpot_ns", "mean"), ("mean E2E", "e2e_ns", "mean"), ("p99 TTFT", "ttft_ns", "p99"),
@@ -112,21 +121,39 @@ class Way:
         return ["--accept-us", self.accept, "--latency-us", max(0, self.kept if "--users" in load else self.once)]
 
 
+TIMES = {"--rate": -1, "--burst-every": 1, "--think-time-ms": 1}  # the powers in which flags of a load are times
+
+
+def faster(load, speed):
+    """The same load in a fraction of the time."""
+    load = list(load)
+    for i, (flag, value) in enumerate(zip(load, load[1:])):
+        if flag in TIMES:
+            kind, _, number = str(value).rpartition(":")
+            load[i + 1] = f"{kind}:" * bool(kind) + f"{float(number) / speed ** TIMES[flag]:g}"
+    return load
+
+
 class Foresight:
     """A server on the hidden device, and the prediction of it."""
 
     def __init__(self, options, folder):
         self.quire, self.model = options.quire, options.model
-        hidden, self.fitted, self.out = (pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json"))
-        hidden.write_text(json.dumps(hidden_device(), separators=(",", ":")))
+        hidden, self.fitted, self.out, self.log = (pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json", "steps.log"))
+        hidden.write_text(json.dumps(scaled(hidden_device(), 1 / options.speed), separators=(",", ":")))
         self.device = ["--cost", hidden, "--cost-jitter", "--force"]
-        said = run(self.quire, "calibrate", self.model, "--device", "sim", *self.device, *SERVER, "--num-blocks", 700, "--preemption-mode", "swap",
-                   "--seconds", options.seconds, "-o", self.fitted)
+        # The steps of a server, which sends tokens to connections between them; a sweep has none.
+        logs = []
+        for i, (load, engine) in enumerate(LEARNED):
+            logs += ["--from", pathlib.Path(folder) / f"learned{i}.log"]
+            with self.server(*engine, "--step-log", logs[-1], repeat=-1 - i) as url:
+                self.measure(url, *faster(load, options.speed), "--seed", 101 + i, "--requests", 800)
+        said = run(self.quire, "calibrate", *logs, "-o", self.fitted)
         self.way = Way(self.quire, self.model)
         print(f"{said}{self.way}", file=sys.stderr)
 
-    def server(self, *flags):
-        return Server(self.quire, self.model, [*self.device, *SERVER, *flags])
+    def server(self, *flags, repeat=0):
+        return Server(self.quire, self.model, [*self.device, "--jitter-seed", OF_DEVICE + repeat, *SERVER, *flags])
 
     def measure(self, url, *flags):
         return json.loads(run(self.quire, "bench", "serve", "--url", url, *flags, "--json"))
@@ -150,15 +177,46 @@ def percent(ratio):
     return f"{100 * ratio:+.1f} %"
 
 
-def workloads(of, requests):
-    head("workload", *(name for name, *_ in FIGURES), "measured: TTFT, TPOT ms")
+def steps_of(path):
+    """The steps of a log, by column."""
+    lines = path.read_text().splitlines()
+    columns = json.loads(lines[0])["columns"]
+    for line in lines[1:]:
+        yield dict(zip(columns, json.loads(line)))
+
+
+def lateness(path):
+    """By which part of their time the steps of a paced device ended late; the log is deleted."""
+    late = took = 0
+    for step in steps_of(path):
+        late, took = late + step["wait"] - step["compute"], took + step["compute"]
+    path.unlink()
+    return late / took
+
+
+def span(values):
+    return f"{min(values) / 1e6:.1f} to {max(values) / 1e6:.1f}"
+
+
+def workloads(of, options):
+    head("workload", *(name for name, *_ in FIGURES), "measured: TTFT, TPOT ms", "p99 TTFT measured, ms", "predicted: median, span",
+         "steps ended late by")
     for name, both, engine in WORKLOADS:
-        both = [*both, "--requests", requests]
-        with of.server(*engine) as url:
-            measured = of.measure(url, *both)
-        predicted = of.predict(*engine, *both)
-        row(name, *(percent(predicted[of_][part] / measured[of_][part] - 1) for _, of_, part in FIGURES),
-            f"{measured['ttft_ns']['mean'] / 1e6:.1f}, {measured['tpot_ns']['mean'] / 1e6:.2f}")
+        if options.workload and name not in options.workload:
+            continue
+        both = [*faster(both, options.speed), "--requests", options.requests]
+        measured, late = [], []
+        for repeat in range(options.repeats):
+            with of.server(*engine, "--step-log", of.log, repeat=repeat) as url:
+                measured.append(of.measure(url, *both))
+            late.append(lateness(of.log))  # more than some thousandths: something else ran on the machine
+        predicted = [of.predict(*engine, *both, "--jitter-seed", seed) for seed in range(PREDICTIONS)]
+        # The slowest requests follow from single deviations: one run says little about another of the same server.
+        middle = {figure: [statistics.median(each[of_][part] for each in runs) for runs in (measured, predicted)] for figure, of_, part in FIGURES}
+        slowest = [[each["ttft_ns"]["p99"] for each in runs] for runs in (measured, predicted)]
+        row(name, *(percent(foreseen / real - 1) for real, foreseen in middle.values()),
+            f"{middle['mean TTFT'][0] / 1e6:.1f}, {middle['mean TPOT'][0] / 1e6:.2f}", ", ".join(f"{each / 1e6:.1f}" for each in slowest[0]),
+            f"{middle['p99 TTFT'][1] / 1e6:.1f}, {span(slowest[1])}", ", ".join(map(percent, late)))
 
 
 OBJECTIVES = ["ttft=150ms,attainment=90", "tpot=20ms,attainment=95", "ttft=200ms,e2e=1500ms,attainment=95"]
@@ -225,11 +283,8 @@ def scaled(cost, factor):
 def reference_factor(cost, path):
     """How long the steps of a log in which one sequence decodes alone took in all, over what the cost model says, with what it draws from its
     deviations; nothing else of the log is used. In all, not in the median: what interrupts some steps of a run also takes its time."""
-    lines = path.read_text().splitlines()
-    columns = json.loads(lines[0])["columns"]
     took, said, count = 0, 0, 0
-    for line in lines[1:]:
-        step = dict(zip(columns, json.loads(line)))
+    for step in steps_of(path):
         if step["decoding"] != 1 or step["chunks"] or step["copies"] or step["moved_blocks"]:
             continue
         foreseen = sum(phase["step"] + phase["decode_step"] + phase["decode"] + phase["token"][0] + phase["decode_context"] * step["decode_context"]
@@ -301,10 +356,13 @@ def main():
     parser.add_argument("--quire", default="build/release/quire")
     parser.add_argument("--model", default="models/llama-quire-stories-5m", help="whose tokenizer the simulated device has")
     parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--workload", choices=[name for name, *_ in WORKLOADS], action="append", help="of the part workloads; all by default")
+    parser.add_argument("--speed", type=float, default=1, help="of the hidden device and of the workloads' time; the other parts want 1")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each of the workloads")
     parser.add_argument("--requests", type=int, default=2000, help="of each of the workloads")
     parser.add_argument("--slo-requests", type=int, default=400, help="of each run of the search")
     parser.add_argument("--policy-requests", type=int, default=200, help="of each policy, pool and seed")
-    parser.add_argument("--seconds", type=float, default=60, help="of calibration")
+    parser.add_argument("--seconds", type=float, default=60, help="of the sweep of the part machine")
     parser.add_argument("--real-model", default="models/llama-quire-stories-5m", help="of the part machine")
     parser.add_argument("--quantization", default="auto", help="of its weights")
     parser.add_argument("--real-rate", type=float, default=10)
@@ -314,11 +372,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if set(parts) - {"machine"}:
             of = Foresight(options, folder)
-            for part, what, requests in (("workloads", workloads, options.requests), ("slo", largest_rates, options.slo_requests),
-                                         ("policies", policies, options.policy_requests)):
+            for part, what in (("workloads", lambda: workloads(of, options)),
+                               ("slo", lambda: largest_rates(of, options.slo_requests)), ("policies", lambda: policies(of, options.policy_requests))):
                 if part in parts:
                     print(f"\n## {part}\n")
-                    what(of, requests)
+                    what()
         if "machine" in parts:
             print("\n## machine\n")
             machine(options, folder)
