@@ -161,6 +161,7 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   seq.computed = cached_tokens;
   if (seq.swapped > cached_tokens) swap_in(plan, seq);
   free_host_blocks(seq);
+  slots_unused_ += uint64_t{seq.table.size()} * config_.block_size - seq.computed;
   log_.write(DecisionKind::kAdmit, seq.slot, seq.computed);
 
   const PromptWants wants = seq.next_row == Sequence::kNoRow ? PromptWants{} : seq.spec.wants;

@@ -53,6 +53,7 @@ namespace quire::control {
       const auto count = static_cast<uint32_t>(step.tokens.size());
       seq->computed += count;
       seq->planned -= count;
+      slots_unused_ -= count;
       log_.of(seq->spec.id);
       const uint64_t size = config_.block_size, end = size * seq->table.size();
       if (config_.enable_prefix_caching && (seq->computed == end || step.first_position + size < end))

@@ -156,6 +156,7 @@ void Scheduler::finish(Sequence& seq, FinishReason reason) {
 }
 
 void Scheduler::release(Sequence& seq) {
+  slots_unused_ -= uint64_t{seq.table.size()} * config_.block_size - seq.computed;
   seq.table.clear(pool_);
   seq.computed = seq.planned = 0;
   removed_.push_back(seq.slot);
@@ -298,6 +299,7 @@ void Scheduler::extend_table(StepPlan& plan, SeqStep& step, Sequence& seq) {
   const uint32_t known_rows = seq.table.size();
   const size_t known_copies = plan.copies.size();
   seq.table.prepare_write(pool_, step.first_position, count, plan.copies);
+  slots_unused_ += uint64_t{seq.table.size() - known_rows} * config_.block_size;
   for (const BlockCopy& copy : std::span(plan.copies).subspan(known_copies)) {
     log_.write(DecisionKind::kCopy, copy.from, copy.to);
   }
@@ -320,10 +322,7 @@ void Scheduler::describe_state(StepStats& stats) const {
   stats.blocks_shared = pool_.num_shared();
   stats.blocks_saved = static_cast<uint32_t>(pool_.num_saved());
   // Only full blocks are shared between steps, so no unused position is counted twice.
-  stats.slots_unused = 0;
-  for (const Sequence* seq : running_)
-    stats.slots_unused += seq->table.size() * config_.block_size - seq->computed;
-  stats.slots_unused *= pool_.cache().num_groups();
+  stats.slots_unused = static_cast<uint32_t>(slots_unused_ * pool_.cache().num_groups());
   stats.host_blocks_used = config_.num_host_blocks - static_cast<uint32_t>(free_host_blocks_.size());
   stats.total_evictions = pool_.num_evictions();
 }

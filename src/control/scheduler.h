@@ -178,6 +178,7 @@ class Scheduler {
   uint32_t followers_ = 0;                         // passed over in this plan: another computes their prefix
   bool batch_open_ = true;                         // static batching: sequences are still admitted
   uint64_t arrivals_ = 0, first_admissions_ = 0;
+  uint64_t slots_unused_ = 0;  // positions in the tables of running sequences without K/V, a K/V group
   StepStats stats_;
   std::deque<StepStats> open_;  // of each open plan, the oldest first
   StepStats next_stats_;        // of the plan that is being made

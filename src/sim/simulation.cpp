@@ -53,14 +53,7 @@ bool Simulation::step() {
   const Nanos took = result.times.compute;
   done_ = std::max(done_, oldest.submitted) + took;
   clock_.advance_to(done_);
-  const std::vector<control::SeqEvent> events =
-      scheduler_.commit(oldest.plan, std::move(result), clock_.now());
-  if (places_.size() < events.size()) places_.resize(events.size());
-  for (size_t i = 0; i < events.size(); ++i) {
-    Place& place = places_[i];
-    if (place.id != events[i].id) place = {events[i].id, &open_.at(events[i].id / settings().choices)};
-    note_event(events[i], *place.open);
-  }
+  note_events(scheduler_.commit(oldest.plan, std::move(result), clock_.now()));
   note_step(took);
   for (SimulationListener* listener : listeners_) listener->step_done(done_ - took, done_);
   return true;
@@ -194,9 +187,32 @@ void Simulation::note_plan(const control::StepPlan& plan) {
   }
 }
 
-void Simulation::note_event(const control::SeqEvent& event, OpenRequest& open) {
-  if (event.token) note_token(event, open);
-  if (!event.finish) return;
+void Simulation::note_events(const std::vector<control::SeqEvent>& events) {
+  if (places_.size() < events.size()) places_.resize(events.size());
+  const uint64_t choices = settings().choices;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const control::SeqEvent& event = events[i];
+    Place& place = places_[i];
+    if (place.id != event.id) place = {event.id, &open_.at(event.id / choices)};
+    OpenRequest& open = *place.open;
+    if (event.token) {
+      ++totals_.output_tokens;
+      digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
+      if (event.id == open.number * choices) source_.sampled(open.number, event.token->token);
+      if (open.record.output_tokens++ == 0) note_first_token(event, open);
+    }
+    if (event.finish) note_end(event, open);
+  }
+}
+
+void Simulation::note_first_token(const control::SeqEvent& event, OpenRequest& open) {
+  RequestRecord& record = open.record;
+  record.first_token = clock_.now();
+  record.cached_tokens = event.cached_tokens;
+  record.in_time = clock_.now() - record.arrival <= source_.request(open.number).ttft_deadline;
+}
+
+void Simulation::note_end(const control::SeqEvent& event, OpenRequest& open) {
   digest_.add(static_cast<uint64_t>(*event.finish) + 1);
   if (*event.finish == control::FinishReason::kError) throw Error("simulation: " + event.error);
   if (--open.open_choices > 0) return;
@@ -208,17 +224,6 @@ void Simulation::note_event(const control::SeqEvent& event, OpenRequest& open) {
   }
   source_.ended(number, clock_.now());
   open_.erase(number);
-}
-
-void Simulation::note_token(const control::SeqEvent& event, OpenRequest& open) {
-  RequestRecord& record = open.record;
-  ++totals_.output_tokens;
-  digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
-  if (event.id == open.number * settings().choices) source_.sampled(open.number, event.token->token);
-  if (record.output_tokens++ > 0) return;
-  record.first_token = clock_.now();
-  record.cached_tokens = event.cached_tokens;
-  record.in_time = clock_.now() - record.arrival <= source_.request(open.number).ttft_deadline;
 }
 
 void Simulation::break_off() {

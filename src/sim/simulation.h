@@ -164,8 +164,9 @@ class Simulation {
   Refusal too_long() const;
   void note_refusal(size_t number, const SimRequest& request, RequestRecord record, Refusal why, Nanos now);
   void note_plan(const control::StepPlan& plan);
-  void note_event(const control::SeqEvent& event, OpenRequest& open);
-  void note_token(const control::SeqEvent& event, OpenRequest& open);
+  void note_events(const std::vector<control::SeqEvent>& events);
+  void note_first_token(const control::SeqEvent& event, OpenRequest& open);
+  void note_end(const control::SeqEvent& event, OpenRequest& open);
   void note_step(Nanos took);
 
   const bool check_kv_;

@@ -153,10 +153,7 @@ TokenId SimExecutor::dictated(uint64_t step, SlotId slot) const {
   return tokens_.next({step, slot, sampling_[slot], slots_.prompt_length(slot), slots_.computed(slot)});
 }
 
-void SimExecutor::say(SlotId slot, uint32_t drawn, SampledToken& said) {
-  slots_.sampled(slot, said.token);
-  if (!speakers_[slot].logprobs) return;
-  const SamplingParams& sampling = sampling_[slot];
+void SimExecutor::add_logprobs(const SamplingParams& sampling, uint32_t drawn, SampledToken& said) const {
   const std::vector<TokenId>& wanted = sampling.logprob_tokens;
   list_others(drawn, wanted.empty() ? sampling.num_logprobs : 1, said);
   for (const TokenId token : wanted) {

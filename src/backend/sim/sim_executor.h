@@ -83,7 +83,11 @@ class SimExecutor final : public Executor {
   TokenId sayable(size_t index) const;
   uint32_t draw(const Speaker& speaker, SlotId slot) const;
   TokenId dictated(uint64_t step, SlotId slot) const;
-  void say(SlotId slot, uint32_t drawn, SampledToken& said);
+  void say(SlotId slot, uint32_t drawn, SampledToken& said) {
+    slots_.sampled(slot, said.token);
+    if (speakers_[slot].logprobs) add_logprobs(sampling_[slot], drawn, said);
+  }
+  void add_logprobs(const SamplingParams& sampling, uint32_t drawn, SampledToken& said) const;
   std::optional<TokenId> allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const;
   PromptYield recite(const control::SeqStep& seq, const control::PromptStep& part);
   void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
