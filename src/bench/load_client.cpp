@@ -246,7 +246,10 @@ std::string LoadClient::explain(const boost::system::error_code& code, bool hear
 asio::awaitable<void> LoadClient::connect() {
   if (connected_) co_return;
   asio::ip::tcp::resolver resolver(stream_.get_executor());
-  const auto found = co_await resolver.async_resolve(url_.host, url_.port, use_awaitable);
+  // Addresses need no other thread, which names are looked up on.
+  boost::system::error_code is_name;
+  auto found = resolver.resolve(url_.host, url_.port, asio::ip::resolver_base::numeric_host, is_name);
+  if (is_name) found = co_await resolver.async_resolve(url_.host, url_.port, use_awaitable);
   stream_.expires_after(patience_);
   co_await stream_.async_connect(found, use_awaitable);
   stream_.socket().set_option(asio::ip::tcp::no_delay(true));

@@ -61,7 +61,7 @@ asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> wor
   });
   {
     const std::lock_guard lock(mutex_);
-    task->ticket = queue_.push(client, std::max<uint64_t>(1, exchange.request().body.size()), task);
+    task->ticket = queue_.push(client, 1 + exchange.request().body.size() / kOrdinaryBody, task);
     try {
       asio::post(pool_, [this] { take_one(); });
     } catch (...) {

@@ -16,9 +16,14 @@
 namespace quire::serve {
 
 /// Threads that do the long parts of requests, such as parsing a body, for the connections' executors.
-/// FairQueue orders the requests of all clients, with the bytes of their bodies as the cost. Thread-safe.
+/// FairQueue orders the requests of all clients, with the sizes of their bodies as the cost, in units of
+/// kOrdinaryBody: so one client's requests with shorter bodies keep the order in which they came. A worker
+/// needs a millisecond or two for such a body, so nobody gains by another order, and the scheduling policy
+/// finds requests as they were sent. Thread-safe.
 class Workers {
  public:
+  static constexpr size_t kOrdinaryBody = size_t{16} << 10;  // bytes; some 3,000 tokens
+
   /// Whether work for a request of this client may start. Called from any thread, with the queue locked; work
   /// that may not start keeps its place, and the question is repeated every kAgain.
   using MayBegin = std::function<bool(uint64_t client)>;

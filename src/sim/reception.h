@@ -11,11 +11,13 @@
 namespace quire::sim {
 
 /// How a server receives requests: one at a time, for the same time each. Of those that are sent meanwhile it
-/// takes the next as the server does (base/fair_queue.h): tenants take turns, and of one tenant's a short one
-/// goes before a long one. Where receiving takes no time, nothing waits, and they keep their order. Not
-/// thread-safe.
+/// takes the next as the server does (base/fair_queue.h): tenants take turns, and one tenant's keep their
+/// order, but for those that are longer than kOrdinaryPrompt, which let shorter ones pass. Where receiving
+/// takes no time, nothing waits, and all keep their order. Not thread-safe.
 class Reception {
  public:
+  static constexpr uint64_t kOrdinaryPrompt = 3000;  // tokens; a body of serve::Workers::kOrdinaryBody
+
   /// `each`: how long a request takes, in nanoseconds; >= 0.
   explicit Reception(Nanos each) : each_(each) {}
 
@@ -29,7 +31,7 @@ class Reception {
   /// call, nor after next().
   void send(Sent sent, uint64_t tenant, uint64_t tokens) {
     if (current_) {
-      queue_.push(tenant, tokens + 1, sent);
+      queue_.push(tenant, 1 + tokens / kOrdinaryPrompt, sent);
     } else {
       current_ = sent;
       done_ = sent.at + each_;

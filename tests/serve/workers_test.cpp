@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <iterator>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -19,7 +21,10 @@ namespace {
 /// A request whose client may leave.
 class FakeExchange final : public Exchange {
  public:
-  explicit FakeExchange(uint64_t client) { request_.client = client; }
+  explicit FakeExchange(uint64_t client, size_t bytes = 0) {
+    request_.client = client;
+    request_.body.resize(bytes);
+  }
   const HttpRequest& request() const override { return request_; }
   void drop_body() override {}
   void add_header(std::string, std::string) override {}
@@ -103,6 +108,39 @@ TEST(Workers, PassOnWhatIsThrown) {
   io.run();
   EXPECT_THROW(done.get(), std::bad_alloc);
   workers.join();
+}
+
+// Otherwise the order of a burst would be that of its lengths under every scheduling policy.
+TEST(Workers, TakeOrdinaryBodiesInTheirOrderAndBeforeLongOnes) {
+  asio::io_context io;
+  Workers workers(1);
+  const size_t bytes[] = {0, 10 * Workers::kOrdinaryBody, 9000, 2 * Workers::kOrdinaryBody, 100, 5000};
+  std::vector<std::unique_ptr<FakeExchange>> exchanges;
+  std::vector<std::future<bool>> done;
+  std::promise<void> begun;
+  std::promise<void> let_go;
+  std::vector<size_t> order;  // the only worker's
+  for (size_t i = 0; i < std::size(bytes); ++i) {
+    exchanges.push_back(std::make_unique<FakeExchange>(1, bytes[i]));
+    done.push_back(asio::co_spawn(io,
+                                  workers.run(*exchanges[i],
+                                              [&, i] {
+                                                if (i == 0) {
+                                                  begun.set_value();
+                                                  let_go.get_future().wait();
+                                                }
+                                                order.push_back(i);
+                                              }),
+                                  asio::use_future));
+    io.poll();
+    if (i == 0) begun.get_future().wait();
+  }
+  let_go.set_value();
+  io.restart();
+  io.run();
+  for (auto& each : done) EXPECT_TRUE(each.get());
+  workers.join();
+  EXPECT_EQ(order, (std::vector<size_t>{0, 2, 4, 5, 3, 1}));
 }
 
 TEST(Workers, LetThoseWaitWhoMayNotBegin) {

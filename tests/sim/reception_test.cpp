@@ -28,13 +28,14 @@ TEST(Reception, TakesOneAfterTheOther) {
   EXPECT_EQ(drain(reception), (Received{{8, 1025}, {9, 1035}}));
 }
 
-TEST(Reception, TakesTheShorterOfThoseThatWait) {
+TEST(Reception, KeepsTheOrderOfOrdinaryPromptsAndLetsThemPassLongOnes) {
   Reception reception(10);
-  reception.send({0, 0}, 0, 300);  // nothing else has arrived yet
-  reception.send({1, 0}, 0, 200);
-  reception.send({2, 0}, 0, 50);
-  reception.send({3, 0}, 0, 100);
-  EXPECT_EQ(drain(reception), (Received{{0, 10}, {2, 20}, {3, 30}, {1, 40}}));
+  reception.send({0, 0}, 0, 30'000);  // nothing else has arrived yet
+  reception.send({1, 0}, 0, 20'000);
+  reception.send({2, 0}, 0, 200);
+  reception.send({3, 0}, 0, 5'000);
+  reception.send({4, 0}, 0, 100);
+  EXPECT_EQ(drain(reception), (Received{{0, 10}, {2, 20}, {4, 30}, {3, 40}, {1, 50}}));
 }
 
 TEST(Reception, TenantsTakeTurns) {
