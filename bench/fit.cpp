@@ -238,9 +238,8 @@ std::string percent(const std::vector<double>& values, double of) {
 
 void print(const std::vector<Step>& steps, const backend::sim::FittedCost& cost) {
   fmt::print(
-      "| steps | foreseen | median error | p90 | signed median | bias | floor, 2 s apart: median | p90 | in "
-      "a "
-      "row: median |\n|---|---|---|---|---|---|---|---|---|\n");
+      "| steps | foreseen | median error | p90 | signed median | bias | floor, 2 s apart: median | p90 | "
+      "in a row: median |\n|---|---|---|---|---|---|---|---|---|\n");
   for (const std::string_view kind : {"decode", "prefill", "mixed"}) {
     std::vector<double> errors, sizes;
     double sum = 0, foreseen = 0;
