@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the kernels of src/backend/cuda with nvcc and prints what each takes of a multiprocessor. Fails if one of them spills
 registers, or does not compile without a warning, or if attention to few tokens has less than 32 KiB of K and V on their way to a
-multiprocessor. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that it stands for,
+multiprocessor, or a product of few rows of weights. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that it stands for,
 that kernels that move much move 16 bytes at a time, and that those that begin early wait before they touch memory.
 
 build_cuda.py [--arch 80,90] [--nvdisasm PATH] BUILD_DIR
@@ -35,6 +35,7 @@ KERNEL_CODE = {
     "attend_kernel": [r"LDG\.E\.128\.CONSTANT", r"STS\.128", r"LDS\.128", r"MUFU\.EX2"],
     "attend_rows_kernel": [r"LDG\.E\.128\.CONSTANT", r"LDGSTS\.E\.BYPASS\.128", r"STS\.128", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4",
                            r"HMMA\.16816\.F32(\.BF16)?", r"MUFU\.EX2"],
+    "few_rows_kernel": [r"LDGSTS\.E\.BYPASS\.128", r"LDSM\.16\.M88\.4", r"HMMA\.16816\.F32(\.BF16)?"],
     "rms_norm_kernel": [*PIECES_IN_AND_OUT, r"MUFU\.RSQ"],
     "embed_kernel": PIECES_IN_AND_OUT,
     "gated_kernel": PIECES_IN_AND_OUT,
@@ -65,6 +66,9 @@ KERNEL_CODE = {
 EARLY_CODE = ["PREEXIT", "ACQBULK"]
 EARLY_SINCE = 90
 MEMORY_CODE = re.compile(r"(LDG|STG|LD|ST|LDGSTS|RED|ATOMG?)(\..*)?")
+# But for what begins to copy weights, which nobody writes while a model runs.
+COPY_CODE = re.compile(r"LDGSTS\..*")
+COPIES_EARLY = {"few_rows_kernel"}
 
 
 def find_nvcc():
@@ -138,12 +142,17 @@ def code_complaints(name, arch, opcodes):
         yield f"{name} for sm_{arch} begins early, and has no instruction {missing[0]}"
         return
     before = [opcode for opcode in opcodes[:opcodes.index(EARLY_CODE[1])] if MEMORY_CODE.fullmatch(opcode)]
+    if re.sub(r"<.*", "", name) in COPIES_EARLY:
+        if not before:
+            yield f"{name} for sm_{arch} begins to copy weights only after it waits for earlier kernels"
+        before = [opcode for opcode in before if not COPY_CODE.fullmatch(opcode)]
     if before:
         yield f"{name} for sm_{arch} has {before[0]} before it waits for earlier kernels"
 
 
 # As kernels name how they are launched: src/backend/cuda/paged_attention.cu.
 LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
+RING = re.compile(r"Ring<(?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")  # src/backend/cuda/few_rows.cu
 SMALL_ROWS = 64
 DEEP_KIB = 228  # of a multiprocessor: then small tiles have as many stages as there is room for, more than the shared memory
 UNASKED_KIB = 48  # that holds those that they have elsewhere
@@ -163,8 +172,8 @@ def resident_blocks(arch, threads, registers, shared):
 
 
 def is_memory_bound(name, launch):
-    """Whether it attends to few tokens, with heads that large models have."""
-    return rows_of(launch) == SMALL_ROWS and int(re.search(r"<\w+, (\d+)", name)[1]) >= HEAD_DIM
+    """Whether it multiplies few rows, or attends to few tokens, with heads that large models have."""
+    return launch.re is RING or rows_of(launch) == SMALL_ROWS and int(re.search(r"<\w+, (\d+)", name)[1]) >= HEAD_DIM
 
 
 def report_decodes(arch, name, blocks, shares_spans):
@@ -188,14 +197,15 @@ def report(source, arch, rows, names):
             yield f"{name} for sm_{arch} spills: {spills} bytes, stack {row['stack']}"
         if name.startswith("probe_"):
             continue
-        launch = LAUNCH.search(name)
-        threads = int(launch["threads"]) if launch else threads_of(source)
+        launch = LAUNCH.search(name) or RING.search(name)
+        threads = int(launch["threads"]) if launch and launch.re is LAUNCH else threads_of(source)
         static = re.search(r"(\d+) bytes smem", row["rest"])
         shared = int(launch["shared"] if launch else 0) + int(static[1] if static else 0)
         registers = int(row["registers"])
         blocks = resident_blocks(arch, threads, registers, shared) if threads else 0
         in_flight = int(launch["in_flight"]) * blocks if launch else 0
-        short = LAUNCH.sub(lambda said: f"{rows_of(said)} rows, {said['stages']} stages", name).replace(" >", ">")
+        short = LAUNCH.sub(lambda said: f"{rows_of(said)} rows, {said['stages']} stages", name)
+        short = RING.sub(lambda said: f"{said['stages']} stages", short).replace(" >", ">")
         print(f"{short:52} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
         if launch and is_memory_bound(name, launch):
             if in_flight < BYTES_IN_FLIGHT:

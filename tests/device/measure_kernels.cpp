@@ -213,8 +213,8 @@ void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gem
   const cuda::DeviceBuffer weights = random_bf16(copies * elements, "weights");
   std::vector<const void*> all;
   for (size_t i = 0; i < copies; ++i) all.push_back(weights.data() + i * elements * kBytes);
-  gemm.prepare({DType::kBF16, product.out, product.n, product.k, false}, all, nullptr,
-               std::ranges::max(sizes.gemm_rows));
+  const cuda::GemmShape shape{DType::kBF16, product.out, product.n, product.k, false};
+  gemm.prepare(shape, all, nullptr, std::ranges::max(sizes.gemm_rows));
   for (const uint32_t rows : sizes.gemm_rows) {
     const size_t padded = cuda::padded_rows(rows);
     const cuda::DeviceBuffer x = random_bf16(padded * product.k, "x");
@@ -236,11 +236,12 @@ void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gem
     });
     const size_t bytes =
         (elements + size_t{product.k} * rows) * kBytes + size_t{product.n} * rows * dtype_bytes(product.out);
-    print_row(fmt::format("{} ({} x {}), {} rows", product.name, with_commas(product.n),
-                          with_commas(product.k), rows),
-              seconds,
-              {.bytes = static_cast<double>(bytes), .operations = 2.0 * static_cast<double>(elements) * rows},
-              ceilings);
+    print_row(
+        fmt::format("{} ({} x {}), {} rows{}", product.name, with_commas(product.n), with_commas(product.k),
+                    rows, gemm.takes_few_rows(shape, rows) ? " by few_rows" : ""),
+        seconds,
+        {.bytes = static_cast<double>(bytes), .operations = 2.0 * static_cast<double>(elements) * rows},
+        ceilings);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -209,7 +210,7 @@ Status heuristic(Handle* /*handle*/, Operation* operation, Layout* a, Layout* b,
     found[(*num_found)++] = one;
   };
   std::ranges::for_each(all, offer);
-  if (offers != Offers::kFew) std::ranges::for_each(more, offer);
+  if (offers == Offers::kMany || offers == Offers::kOneSumForFewRows) std::ranges::for_each(more, offer);
   return kSuccess;
 }
 
@@ -242,6 +243,8 @@ std::vector<float> widened(const void* from, const Layout& layout, bool by_rows)
   return out;
 }
 
+bool is_late() { return offers == Offers::kLate || offers == Offers::kLateBackwards; }
+
 /// One column of A^T B: `a` has A by rows, each `height` long. Element by element sums go along K, in so many
 /// parts.
 void multiply(const std::vector<float>& a, const float* b, uint64_t length, uint64_t parts,
@@ -252,8 +255,9 @@ void multiply(const std::vector<float>& a, const float* b, uint64_t length, uint
   for (uint64_t part = 0; part < parts; ++part) {
     std::fill(sums.begin(), sums.end(), 0.0F);
     for (uint64_t k = part * length / parts; k < (part + 1) * length / parts; ++k) {
-      const float* row = a.data() + k * height;
-      for (size_t i = 0; i < height; ++i) sums[i] += row[i] * b[k];
+      const uint64_t next = offers == Offers::kLateBackwards ? length - 1 - k : k;
+      const float* row = a.data() + next * height;
+      for (size_t i = 0; i < height; ++i) sums[i] += row[i] * b[next];
     }
     for (size_t i = 0; i < height; ++i) out[i] += sums[i];
   }
@@ -350,6 +354,7 @@ Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const
   Device::current()->streams().add(stream, [product] {
     if (check_memory(product, true) != kSuccess) throw std::runtime_error("cuBLASLt: " + refusal);
     compute(product);
+    if (is_late()) std::this_thread::sleep_for(kLateBy);
   });
   return kSuccess;
 }

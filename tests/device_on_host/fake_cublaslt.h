@@ -1,5 +1,8 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+
 #include "backend/cuda/cublaslt.h"
 
 namespace quire::test::fibers {
@@ -16,8 +19,11 @@ enum class Offers {
   kFew,               // nothing
   kMany,              // one that divides K and does not say so, and more that sum in order
   kOneSumForFewRows,  // the same, but those that sum in order multiply no more than 64 rows
+  kLate,              // nothing, and each product takes kLateBy longer than it needs
+  kLateBackwards,     // the same, and the second algorithm sums in the opposite order
 };
 void offer(Offers which);
+inline constexpr std::chrono::milliseconds kLateBy{80};
 
 /// How many products have been computed, and how many of them by an algorithm that divides K.
 uint64_t products();

@@ -120,6 +120,74 @@ TEST(Gemm, SaysForHowManyRowsNoAlgorithmHasTheSameBits) {
   }
 }
 
+/// Products of one to nine rows, of which few_rows() may take up to eight, by a shape prepared while this is
+/// offered.
+class PreparedForFewRows {
+ public:
+  static constexpr uint32_t kColumns = 32;
+  static constexpr uint32_t kMostRows = 9;
+
+  PreparedForFewRows(Device& device, Gemm& gemm, DType dtype, Offers offers) : gemm_(gemm), dtype_(dtype) {
+    const Offering late(offers);
+    Elements weights(device, "weights", stored_floats(2, kColumns * kK, dtype), dtype);
+    const void* const matrices[] = {weights.data()};
+    gemm.prepare({dtype, DType::kF32, kColumns, kK, false}, matrices, nullptr, 64);
+  }
+
+  bool takes_few_rows(uint32_t rows) const {
+    return gemm_.takes_few_rows({dtype_, DType::kF32, kColumns, kK, false}, rows);
+  }
+
+  /// The first row of so many.
+  std::vector<float> first_of(Device& device, uint32_t rows) {
+    const uint32_t padded = backend::cuda::padded_rows(rows);
+    Elements x(device, "x", stored_floats(1, padded * kK, dtype_), dtype_);
+    Elements weights(device, "weights", stored_floats(2, kColumns * kK, dtype_), dtype_);
+    DeviceArray<float> y(device, "y", padded * kColumns);
+    gemm_.multiply({.dtype = dtype_,
+                    .out_dtype = DType::kF32,
+                    .x = x.data(),
+                    .weights = weights.data(),
+                    .bias = nullptr,
+                    .y = y.data(),
+                    .rows = rows,
+                    .n = kColumns,
+                    .k = kK});
+    return {y.values().begin(), y.values().begin() + kColumns};
+  }
+
+ private:
+  Gemm& gemm_;
+  DType dtype_;
+};
+
+TEST(Gemm, FewRowsAreMultipliedByTheOwnKernelWhereThatIsFasterAndHasTheSameBits) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    Device device(1);
+    Gemm gemm(cublaslt(), nullptr);
+    PreparedForFewRows prepared(device, gemm, dtype, Offers::kLate);
+    const uint64_t before = products();
+    const std::vector<float> alone = prepared.first_of(device, 1);
+    EXPECT_EQ(prepared.first_of(device, 8), alone);
+    EXPECT_EQ(products(), before) << "cuBLASLt multiplied few rows";
+    for (const uint32_t rows : {1U, 8U, 9U}) EXPECT_EQ(prepared.takes_few_rows(rows), rows <= 8) << rows;
+    EXPECT_EQ(prepared.first_of(device, 9), alone);
+    EXPECT_EQ(products(), before + 1);
+    EXPECT_TRUE(device.findings().empty()) << device.report();
+  }
+}
+
+TEST(Gemm, FewRowsAreNotMultipliedByTheOwnKernelWhereCublasLtSumsInAnotherOrder) {
+  Device device(1);
+  Gemm gemm(cublaslt(), nullptr);
+  PreparedForFewRows prepared(device, gemm, DType::kBF16, Offers::kLateBackwards);
+  const uint64_t before = products();
+  prepared.first_of(device, 1);
+  EXPECT_EQ(products(), before + 1);
+  EXPECT_FALSE(prepared.takes_few_rows(1));
+  EXPECT_TRUE(device.findings().empty()) << device.report();
+}
+
 /// A GiB of the device is free.
 TEST(Gemm, IsNotPreparedWhereThatTakesTooMuchMemory) {
   Device device(1);

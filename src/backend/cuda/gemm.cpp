@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/few_rows.h"
 #include "base/error.h"
 
 namespace quire::backend::cuda {
@@ -20,6 +21,12 @@ constexpr uint32_t kAnyRows = std::numeric_limits<uint32_t>::max();
 }
 
 }  // namespace
+
+const RowsChoice& Gemm::choice_of(const Plan& plan, uint32_t rows) {
+  const auto serves = [rows](const RowsChoice& choice) { return choice.most_rows >= rows; };
+  const auto found = std::ranges::find_if(plan.choices, serves);
+  return found == plan.choices.end() ? plan.choices.back() : *found;
+}
 
 Gemm::Plan& Gemm::plan_of(const Key& key, const void* bias) {
   const auto known = plans_.find(key);
@@ -44,15 +51,25 @@ bool Gemm::prepare(const GemmShape& shape, std::span<const void* const> weights,
   return true;
 }
 
+bool Gemm::takes_few_rows(const GemmShape& shape, uint32_t rows) const {
+  const auto plan = plans_.find({shape, 0});
+  return plan != plans_.end() && !choice_of(plan->second, rows).algorithm;
+}
+
 void Gemm::multiply(const GemmArgs& args) {
   const bool fastest = choice_ == GemmChoice::kFastest;
   const uint32_t rows = fastest && args.rows < kGemmRows ? args.rows : padded_rows(args.rows);
   const GemmShape shape{args.dtype, args.out_dtype, args.n, args.k, args.bias != nullptr};
   Plan& plan = plan_of({shape, fastest ? rows : 0}, args.bias);
-  const auto serves = [rows](const RowsChoice& choice) { return choice.most_rows >= rows; };
-  const auto found = std::ranges::find_if(plan.choices, serves);
-  const RowsChoice& choice = found == plan.choices.end() ? plan.choices.back() : *found;
-  if (!plan.product.add(choice.algorithm, {args.x, args.weights, args.bias, args.y, rows})) {
+  const RowsChoice& choice = choice_of(plan, args.rows);
+  if (!choice.algorithm) {
+    check(few_rows({args.dtype, args.out_dtype, args.x, args.weights, args.bias, args.y, args.rows, args.n,
+                    args.k},
+                   lt_.stream()),
+          "a product of few rows");
+    return;
+  }
+  if (!plan.product.add(*choice.algorithm, {args.x, args.weights, args.bias, args.y, rows})) {
     refuse(shape, rows, plan.product.why_not());
   }
 }

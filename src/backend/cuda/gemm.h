@@ -32,7 +32,7 @@ struct GemmArgs {
   uint32_t k;  // a multiple of 16 bytes
 };
 
-/// How cuBLASLt's algorithms are chosen.
+/// How algorithms are chosen.
 enum class GemmChoice : uint8_t {
   /// So that a row of y depends on that row of x alone, not on how many there are: choose_for_all_rows().
   kSameForAllRows,
@@ -42,7 +42,8 @@ enum class GemmChoice : uint8_t {
   kFastest,
 };
 
-/// Multiplies matrices on one stream by cuBLASLt, with f32 sums. Not thread-safe.
+/// Multiplies matrices on one stream by cuBLASLt, and few rows by few_rows() where that is faster, with f32
+/// sums. Not thread-safe.
 class Gemm {
  public:
   /// Throws Error if the device has no memory for its workspace.
@@ -54,6 +55,9 @@ class Gemm {
   /// first_for_all_rows().
   bool prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
                uint32_t most_rows);
+
+  /// Whether few_rows() multiplies so many rows of a prepared shape.
+  bool takes_few_rows(const GemmShape& shape, uint32_t rows) const;
 
   /// Throws Error if cuBLASLt refuses; names the shape.
   void multiply(const GemmArgs& args);
@@ -69,6 +73,8 @@ class Gemm {
     std::vector<RowsChoice> choices;  // never empty
   };
   Plan& plan_of(const Key& key, const void* bias);
+  /// `rows`: as many as there are, or padded; the ranges of cuBLASLt end with whole groups.
+  static const RowsChoice& choice_of(const Plan& plan, uint32_t rows);
 
   LtHandle lt_;
   GemmChoice choice_;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/few_rows.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -122,6 +123,27 @@ class Trial {
     return out;
   }
 
+  /// Whether few_rows() gives each number of rows up to so many the bits of the first of them.
+  bool few_have_bits(uint32_t most, std::span<const std::byte> expected) {
+    for (uint32_t rows = 1; rows <= most; ++rows) {
+      clear(y_.data(), rows * row_bytes_, stream_);
+      add_few(cancelling_.data(), no_bias_.data(), rows);
+      std::vector<std::byte> out(rows * row_bytes_);
+      copy_to_host(out.data(), y_.data(), out.size(), stream_);
+      synchronize(stream_);
+      if (!std::ranges::equal(out, expected.first(out.size()))) return false;
+    }
+    return true;
+  }
+  /// The most rows that few_rows() multiplies in less time than `other`; 0: none.
+  uint32_t most_few(Nanos other) {
+    for (const uint32_t rows : {kFewRows, kFewRows / 2, 1U}) {
+      add_few(next_weights(), bias_, rows);  // what happens once only
+      if (time_of(kTimed, [&] { add_few(next_weights(), bias_, rows); }) < other) return rows;
+    }
+    return 0;
+  }
+
   struct Timed {
     lt::Algorithm algorithm;
     Nanos time;  // of one product
@@ -132,9 +154,10 @@ class Trial {
     Nanos best = 0;
     for (const lt::Algorithm& one : algorithms) {
       if (!add(one, next_weights(), bias_, rows)) continue;  // what happens once only
-      Nanos time = time_of(one, rows, 1);
+      const auto product = [&] { add(one, next_weights(), bias_, rows); };
+      Nanos time = time_of(1, product);
       if (best == 0 || static_cast<double>(time) < kNotTheFastest * static_cast<double>(best)) {
-        time = time_of(one, rows, kTimed);
+        time = time_of(kTimed, product);
       }
       best = best == 0 ? time : std::min(best, time);
       out.push_back({one, time});
@@ -148,13 +171,28 @@ class Trial {
     return product_.add(algorithm,
                         {.x = x_.data(), .weights = weights, .bias = bias, .y = y_.data(), .rows = rows});
   }
+  void add_few(const void* weights, const void* bias, uint32_t rows) {
+    const GemmShape& shape = product_.shape();
+    check(few_rows({.dtype = shape.dtype,
+                    .out_dtype = shape.out_dtype,
+                    .x = x_.data(),
+                    .weights = weights,
+                    .bias = bias,
+                    .y = y_.data(),
+                    .rows = rows,
+                    .n = shape.n,
+                    .k = shape.k},
+                   stream_),
+          "a product of few rows");
+  }
   const void* next_weights() {
     next_ = (next_ + 1) % weights_.size();
     return weights_[next_];
   }
-  Nanos time_of(const lt::Algorithm& algorithm, uint32_t rows, int products) {
+  template <class Product>
+  Nanos time_of(int products, const Product& product) {
     begin_.record(stream_);
-    for (int i = 0; i < products; ++i) add(algorithm, next_weights(), bias_, rows);
+    for (int i = 0; i < products; ++i) product();
     end_.record(stream_);
     end_.wait();
     return end_.since(begin_) / products;
@@ -191,19 +229,25 @@ std::vector<RowsChoice> choose_for_all_rows(LtHandle& lt, LtProduct& product,
   const std::vector<uint32_t> ranges = ranges_up_to(most_rows);
   std::vector<lt::Algorithm> all = {first};
   for (const uint32_t rows : ranges) add_new(all, product.offered(rows, false));
-  if (all.size() == 1) return {{most_rows, first}};
+  const GemmShape& shape = product.shape();
+  const bool tries_few = few_rows_multiplies(shape.dtype, shape.out_dtype, shape.n, shape.k);
+  if (all.size() == 1 && !tries_few) return {{most_rows, first}};
   Trial trial(lt, product, weights, bias, most_rows);
   const std::optional<std::vector<std::byte>> expected = trial.bits(first, kGemmRows);
   std::vector<RowsChoice> out;
   for (const uint32_t rows : ranges) {
-    const std::vector<uint32_t> tried = rows_to_try(out.empty() ? 0 : out.back().most_rows, rows);
+    const std::vector<uint32_t> tried = rows_to_try(rows == ranges.front() ? 0 : out.back().most_rows, rows);
     const auto has_bits = [&](const Trial::Timed& one) {
       return std::ranges::all_of(
           tried, [&](uint32_t some) { return expected && trial.bits(one.algorithm, some) == expected; });
     };
     const std::vector<Trial::Timed> timed = trial.by_time(all, rows);
     const auto chosen = std::ranges::find_if(timed, has_bits);
-    if (chosen == timed.end()) refuse(product.shape(), rows);
+    if (chosen == timed.end()) refuse(shape, rows);
+    if (tries_few && out.empty()) {
+      const uint32_t few = trial.most_few(chosen->time);
+      if (few != 0 && trial.few_have_bits(few, *expected)) out.push_back({few, std::nullopt});
+    }
     out.push_back({rows, chosen->algorithm});
     all.clear();
     for (const Trial::Timed& one : timed) {

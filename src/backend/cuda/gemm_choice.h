@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,10 +16,10 @@ inline uint32_t padded_rows(uint32_t rows) { return (rows + kGemmRows - 1) / kGe
 
 inline constexpr uint32_t kAllGroups = 16;
 
-/// What multiplies up to so many rows.
+/// What multiplies up to so many rows: an algorithm of cuBLASLt, for padded rows, or few_rows().
 struct RowsChoice {
   uint32_t most_rows;
-  lt::Algorithm algorithm;
+  std::optional<lt::Algorithm> algorithm;  // none: few_rows()
 };
 
 /// The first that cuBLASLt offers for kGemmRows rows and that does not split K. Throws Error if there is
@@ -28,7 +29,8 @@ lt::Algorithm first_for_all_rows(const LtProduct& product);
 /// One algorithm for each range of rows, in rising order, the last up to most_rows (a multiple of kGemmRows):
 /// the fastest of those that cuBLASLt offers, for that number or others, that does not split K, and whose
 /// rows have the bits of first_for_all_rows(). Which algorithm is the fastest may differ from run to run; no
-/// bit depends on it.
+/// bit depends on it. Before the first range, few_rows() takes as many rows as it multiplies in less time
+/// than cuBLASLt takes for the range, if its rows have those bits too.
 ///
 /// cuBLASLt does not say in which order an algorithm sums. So it is tried: of weights and rows whose products
 /// cancel out, what is left is the sums' own rounding, of which another order makes other numbers. The rows

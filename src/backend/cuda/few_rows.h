@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/stream.h"
+#include "tensor/dtype.h"
+
+namespace quire::backend::cuda {
+
+/// The most rows that few_rows() multiplies.
+inline constexpr uint32_t kFewRows = 8;
+
+/// y[r, i] = sum over j of x[r, j] * weights[i, j] (+ bias[i]), all on the device, row-major, without gaps
+/// and at multiples of 16 bytes: x [rows, k], weights [n, k], bias [n] or null, y [rows, n].
+struct FewRowsArgs {
+  DType dtype;      // of x, weights and bias: f16 or bf16
+  DType out_dtype;  // of y: the same, or f32
+  const void* x;
+  const void* weights;
+  const void* bias;
+  void* y;
+  uint32_t rows;  // 1 to kFewRows
+  uint32_t n;
+  uint32_t k;
+};
+
+/// Whether few_rows() multiplies by weights of this shape.
+bool few_rows_multiplies(DType dtype, DType out_dtype, uint32_t n, uint32_t k);
+
+/// The product of few rows, which takes the time that weights need to come from memory. A sum goes along k
+/// from one 16 to the next, within them as the device's mma.m16n8k16 does, and then the bias is added in f32;
+/// so a row's bits depend on that row of x alone. Weights and bias are read before earlier work of the stream
+/// is complete: nobody may write them while a model runs. REQUIRES: few_rows_multiplies().
+LaunchError few_rows(const FewRowsArgs& args, Stream stream);
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,149 @@
+#include "backend/cuda/few_rows.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/elementwise.h"
+#include "backend/cuda/runtime.h"
+#include "tests/device_on_host/support.h"
+
+namespace quire::test::fibers {
+namespace {
+
+using backend::cuda::few_rows;
+using backend::cuda::few_rows_multiplies;
+using backend::cuda::kFewRows;
+
+struct Shape {
+  uint32_t rows;
+  uint32_t n;
+  uint32_t k;
+  bool bias;
+};
+
+struct Operands {
+  std::vector<float> x;
+  std::vector<float> weights;
+  std::vector<float> bias;
+};
+
+Operands operands(const Shape& shape, DType dtype) {
+  const float scale = 4.0F / static_cast<float>(shape.k);  // sums stay about 1
+  return {stored_floats(1, size_t{shape.rows} * shape.k, dtype, 2.0F),
+          stored_floats(2, size_t{shape.n} * shape.k, dtype, scale), stored_floats(3, shape.n, dtype)};
+}
+
+std::vector<float> reference(const Operands& of, const Shape& shape) {
+  std::vector<float> out;
+  for (size_t row = 0; row < shape.rows; ++row) {
+    for (size_t column = 0; column < shape.n; ++column) {
+      double sum = shape.bias ? of.bias[column] : 0.0;
+      for (size_t j = 0; j < shape.k; ++j) {
+        sum += double{of.x[row * shape.k + j]} * of.weights[column * shape.k + j];
+      }
+      out.push_back(static_cast<float>(sum));
+    }
+  }
+  return out;
+}
+
+/// Rows `from` to `to` of x as few_rows() multiplies them.
+std::vector<float> multiplied(Device& device, const Operands& of, const Shape& shape, DType dtype, DType out,
+                              uint32_t from, uint32_t to) {
+  const std::vector<float> rows(of.x.begin() + size_t{from} * shape.k, of.x.begin() + size_t{to} * shape.k);
+  Elements x(device, "x", rows, dtype);
+  Elements weights(device, "weights", of.weights, dtype);
+  Elements bias(device, "bias", of.bias, dtype);
+  Elements y(device, "y", size_t{to - from} * shape.n, out);
+  EXPECT_EQ(few_rows({dtype, out, x.data(), weights.data(), shape.bias ? bias.data() : nullptr, y.data(),
+                      to - from, shape.n, shape.k},
+                     nullptr),
+            0);
+  std::vector<float> values;
+  for (size_t i = 0; i < y.size(); ++i) values.push_back(y.at(i));
+  return values;
+}
+
+class FewRows : public testing::TestWithParam<DType> {};
+
+/// Fewer stages than the ring has, as many, and more: of either ring.
+constexpr Shape kShapes[] = {{1, 16, 256, false},  {1, 48, 1792, true}, {2, 32, 1024, true},
+                             {4, 16, 768, false},  {5, 16, 512, true},  {8, 32, 1280, false},
+                             {1, 16, 4864, false}, {8, 16, 4096, true}};
+
+TEST_P(FewRows, AreMultipliedAsTheReferenceDoes) {
+  const DType dtype = GetParam();
+  for (const Shape& shape : kShapes) {
+    const Operands of = operands(shape, dtype);
+    const std::vector<float> expected = reference(of, shape);
+    for (const DType out : {dtype, DType::kF32}) {
+      SCOPED_TRACE(testing::Message()
+                   << shape.rows << " x " << shape.n << " x " << shape.k << " to " << dtype_name(out));
+      std::vector<float> first;
+      in_many_orders([&](Device& device) {
+        const std::vector<float> found = multiplied(device, of, shape, dtype, out, 0, shape.rows);
+        ASSERT_EQ(found.size(), expected.size());
+        const double bound = out == DType::kF32 ? 1e-5 : 0.01;
+        for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], bound) << i;
+        if (first.empty()) first = found;
+        ASSERT_EQ(found, first);
+      });
+    }
+  }
+}
+
+TEST_P(FewRows, ARowHasTheSameBitsAmongAnyNumber) {
+  const DType dtype = GetParam();
+  const Shape shape{kFewRows, 16, 768, true};
+  const Operands of = operands(shape, dtype);
+  Device device(1);
+  const std::vector<float> all = multiplied(device, of, shape, dtype, DType::kF32, 0, kFewRows);
+  for (uint32_t from = 0; from < kFewRows; ++from) {
+    for (uint32_t to = from + 1; to <= kFewRows; ++to) {
+      const std::vector<float> some = multiplied(device, of, shape, dtype, DType::kF32, from, to);
+      EXPECT_TRUE(std::ranges::equal(some, std::span(all).subspan(size_t{from} * shape.n, some.size())))
+          << from << " to " << to;
+    }
+  }
+  EXPECT_TRUE(device.findings().empty()) << device.report();
+}
+
+/// A kernel before it in the stream writes x, and is not waited for.
+TEST_P(FewRows, AreReadOnceTheyAreWritten) {
+  const DType dtype = GetParam();
+  const Shape shape{4, 16, 512, false};
+  const Operands of = operands(shape, dtype);
+  Operands doubled = of;
+  for (float& value : doubled.x) value *= 2.0F;
+  const std::vector<float> expected = reference(doubled, shape);
+  in_many_orders([&](Device& device) {
+    Elements x(device, "x", of.x, dtype);
+    Elements weights(device, "weights", of.weights, dtype);
+    Elements y(device, "y", expected.size(), DType::kF32);
+    const backend::cuda::FewRowsArgs args{dtype,    DType::kF32, x.data(), weights.data(), nullptr,
+                                          y.data(), shape.rows,  shape.n,  shape.k};
+    const auto count = static_cast<uint32_t>(of.x.size());
+    const backend::cuda::OwnStream stream;
+    backend::cuda::synchronize(nullptr);
+    ASSERT_EQ(backend::cuda::add({dtype, x.data(), 2.0F, nullptr, 0.0F, count}, stream.get()), 0);
+    ASSERT_EQ(few_rows(args, stream.get()), 0);
+    backend::cuda::synchronize(stream.get());
+    expect_near(y, expected, 1e-5);
+  });
+}
+
+TEST_P(FewRows, OfWholeColumnsAndStages) {
+  const DType dtype = GetParam();
+  EXPECT_TRUE(few_rows_multiplies(dtype, dtype, 16, 256));
+  EXPECT_TRUE(few_rows_multiplies(dtype, DType::kF32, 128256, 2048));
+  EXPECT_FALSE(few_rows_multiplies(dtype, dtype, 24, 256));
+  EXPECT_FALSE(few_rows_multiplies(dtype, dtype, 16, 384));
+  EXPECT_FALSE(few_rows_multiplies(DType::kF32, DType::kF32, 16, 256));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, FewRows, testing::Values(DType::kF16, DType::kBF16), format_name);
+
+}  // namespace
+}  // namespace quire::test::fibers
