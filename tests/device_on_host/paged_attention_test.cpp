@@ -311,7 +311,8 @@ TEST(PagedAttentionRows, HaveTheBitsOfThePlainAlgorithm) {
   for (const Shape& shape : {Shape{DType::kBF16, 64, 1, 4, 0, 16}, Shape{DType::kBF16, 64, 2, 2, 1030, 32},
                              Shape{DType::kF16, 128, 1, 4, 0, 16}, Shape{DType::kBF16, 16, 1, 4, 40, 16}}) {
     const std::vector<Sequence> sequences = {{shape, 1100, 33, 1}, {shape, 1026, 1, 2}, {shape, 70, 70, 3}};
-    for (const Manner& manner : {Manner{}, Manner{7, true}}) {
+    // Of these devices, those of 128 and 4 tokens a tile have room for many stages.
+    for (const Manner& manner : {Manner{}, Manner{7, true}, Manner{4, true}}) {
       Device device(manner.tile_tokens);
       const auto found = run(device, shape, sequences, 3, manner);
       ASSERT_TRUE(device.findings().empty()) << device.report();
@@ -338,6 +339,20 @@ TEST(PagedAttentionRows, ATileOfKeysTakesOneBarrier) {
   };
   EXPECT_EQ(barriers(96, 1), barriers(64, 1) + 1);
   EXPECT_EQ(barriers(96, 32), barriers(64, 32) + 1);
+}
+
+TEST(PagedAttentionRows, OfFewRowsTwoTilesOfKeysTakeThreeBarriers) {
+  const Shape shape{DType::kBF16, 64, 1, 4, 0, 16};
+  const auto barriers = [&](uint32_t keys, uint32_t rows) {
+    Device device(1);
+    run(device, shape, {{shape, keys, rows, 1}}, 1, {});
+    return device.barriers();
+  };
+  for (const uint32_t rows : {1U, 4U}) {
+    EXPECT_EQ(barriers(128, rows), barriers(64, rows) + 3);
+    EXPECT_EQ(barriers(96, rows), barriers(128, rows));
+  }
+  EXPECT_EQ(barriers(128, 5), barriers(64, 5) + 2);
 }
 
 TEST(PagedAttentionRows, ReadsEachKeyAndValueOnceForATile) {

@@ -142,7 +142,23 @@ __device__ __forceinline__ void mask_tile(Scores& scores, uint32_t tile, const S
   }
 }
 
-/// Raises the maxima of a stack's rows to those of the tile, times `scale`, and scales what the rows have.
+/// Raises the maxima of a stack's rows to `maxima`, and scales what the rows have.
+template <uint32_t kDim>
+__device__ __forceinline__ void raise_to(const float (&maxima)[kRowsOfLane], RowState<kDim>& state) {
+  // A row whose maximum stays is multiplied by 1, or has nothing yet: where all stay, nothing would change.
+  const bool grow = maxima[0] != state.maxima[0] || maxima[1] != state.maxima[1];
+  if (!any_of_warp(grow)) return;
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < kRowsOfLane; ++r) {
+    const float rescale = ptx::exp2_approx(state.maxima[r] - maxima[r]);
+    state.maxima[r] = maxima[r];
+    state.sums[r] = ptx::product(state.sums[r], rescale);
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kDim / kColumns * 2; ++i) state.results[i / 2].at[r * 2 + i % 2] *= rescale;
+  }
+}
+
+/// Raises the maxima of a stack's rows to those of the tile, times `scale`.
 template <uint32_t kDim>
 __device__ __forceinline__ void raise_maxima(const Scores& scores, float scale, RowState<kDim>& state) {
   float maxima[kRowsOfLane];
@@ -155,17 +171,7 @@ __device__ __forceinline__ void raise_maxima(const Scores& scores, float scale, 
     }
     maxima[r] = larger(state.maxima[r], ptx::product(quad_max(max), scale));
   }
-  // A row whose maximum stays is multiplied by 1, or has nothing yet: where all stay, nothing would change.
-  const bool grow = maxima[0] != state.maxima[0] || maxima[1] != state.maxima[1];
-  if (!any_of_warp(grow)) return;
-  QUIRE_UNROLL
-  for (uint32_t r = 0; r < kRowsOfLane; ++r) {
-    const float rescale = ptx::exp2_approx(state.maxima[r] - maxima[r]);
-    state.maxima[r] = maxima[r];
-    state.sums[r] = ptx::product(state.sums[r], rescale);
-    QUIRE_UNROLL
-    for (uint32_t i = 0; i < kDim / kColumns * 2; ++i) state.results[i / 2].at[r * 2 + i % 2] *= rescale;
-  }
+  raise_to(maxima, state);
 }
 
 /// Turns the scores of a stack, times `scale`, into weights. A key that a row does not see has weight 0; a

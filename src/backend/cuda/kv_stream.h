@@ -16,18 +16,19 @@ template <class T, uint32_t kDim>
 inline constexpr uint32_t kBytesOfStage = 2 * kTileKeys * kMemoryRow<T, kDim> * sizeof(T);
 
 /// The K and V of a sequence's keys, tile after tile, on their way from its blocks to shared memory: while a
-/// block of kBlockThreads threads computes with one tile, those after it are being copied, each to a stage of
-/// its own. The block table is read a tile ahead of the copies that need it. A tile takes one barrier.
-template <class T, uint32_t kDim, uint32_t kBlockThreads, uint32_t kStages>
+/// block of kBlockThreads threads computes with one tile, or so many together, those after it are being
+/// copied, each to a stage of its own. The block table is read a tile ahead of the copies that need it. A
+/// tile, or so many together, takes one barrier.
+template <class T, uint32_t kDim, uint32_t kBlockThreads, uint32_t kStages, uint32_t kTogether = 1>
 class KvStream {
  public:
   static constexpr uint32_t kTile = kTileKeys * kMemoryRow<T, kDim>;  // elements of K, or of V
   static constexpr uint32_t kBytes = kStages * kBytesOfStage<T, kDim>;
-  /// The elements before it are those that start() fills.
+  /// The elements before it are those that start() fills, or more than those.
   static constexpr uint32_t kFreeFrom = (kStages - 1) * 2 * kTile;
   /// What is being copied while a tile is computed with.
-  static constexpr uint32_t kBytesInFlight = (kStages - 1) * 2 * kTileKeys * kDim * sizeof(T);
-  static_assert(kStages >= 2);
+  static constexpr uint32_t kBytesInFlight = (kStages - kTogether) * 2 * kTileKeys * kDim * sizeof(T);
+  static_assert(kStages >= 2 * kTogether);
 
   /// The keys [begin, end); of a tile, those outside are zeros. `head`: the K/V head's K in block 0; `table`:
   /// block numbers from position 0 on; those without such a key are not read.
@@ -56,19 +57,30 @@ class KvStream {
     send<true>(tile_, memory);
     // Unrolled, it leaves the kernels too few registers.
     QUIRE_KEEP_LOOP
-    for (uint32_t i = 1; i < kStages - 1; ++i) send<false>(tile_ + i * kTileKeys, memory + i * 2 * kTile);
+    for (uint32_t i = 1; i < kStages - kTogether; ++i) {
+      send<false>(tile_ + i * kTileKeys, memory + i * 2 * kTile);
+    }
   }
 
   /// K of the next tile; its V lies kTile elements behind. All threads reach it together, and have done with
-  /// the tile before.
+  /// the tiles before.
   __device__ __forceinline__ const T* next() {
-    wait_for_copies(kStages - 2);
+    wait_for_copies(kStages - 2 * kTogether);
     sync_block();
-    send<false>(tile_ + (kStages - 1) * kTileKeys, memory_ + (stage_ == 0 ? kFreeFrom : stage_ - 2 * kTile));
     const T* keys = memory_ + stage_;
-    stage_ = stage_ == kFreeFrom ? 0 : stage_ + 2 * kTile;
-    tile_ += kTileKeys;
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < kTogether; ++i) {
+      constexpr uint32_t kBack = kTogether * 2 * kTile;
+      const uint32_t before = stage_ < kBack ? stage_ + kStages * 2 * kTile - kBack : stage_ - kBack;
+      send<false>(tile_ + (kStages - kTogether) * kTileKeys, memory_ + before);
+      stage_ = stage_ == kFreeFrom ? 0 : stage_ + 2 * kTile;
+      tile_ += kTileKeys;
+    }
     return keys;
+  }
+  /// K of the tile behind one of those that next() gives together.
+  __device__ __forceinline__ const T* after(const T* keys) const {
+    return keys == memory_ + kFreeFrom ? memory_ : keys + 2 * kTile;
   }
 
  private:

@@ -3,16 +3,16 @@
 #include <type_traits>
 
 #include "backend/cuda/attention_tile.h"
+#include "backend/cuda/attention_work.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
+#include "backend/cuda/few_queries.h"
 #include "backend/cuda/kv_stream.h"
 #include "backend/cuda/kv_tile.h"
 #include "backend/cuda/paged_attention.h"
 
 namespace quire::backend::cuda {
 namespace {
-
-constexpr uint32_t kScores = 2;  // of a partial: its maximum and its sum
 
 /// The rows of a tile: tokens by heads of the group.
 constexpr uint32_t kSmallRows = 64;
@@ -74,88 +74,6 @@ constexpr uint32_t least_blocks() {
   if (kShared) return kDim <= 80 ? 4 : 3;
   return kDim <= 64 ? 4 : 2;
 }
-
-/// What a block works on.
-template <class Shape>
-struct Work {
-  QueryTile tile;
-  uint32_t group;
-  uint32_t rows;
-  uint32_t keys_from;  // those that the block goes through
-  uint32_t keys_to;
-  uint32_t whole_from;  // the keys that all rows see
-  uint32_t whole_to;
-
-  __device__ __forceinline__ explicit Work(const PagedAttentionArgs& args) : tile(args.tiles[block_z()]) {
-    group = args.num_heads / args.blocks.num_kv_heads;
-    rows = tile.num_tokens * group;
-    keys_from = first_key(tile.first_position + 1, args.window);
-    keys_to = tile.first_position + tile.num_tokens;
-    if (args.shared_spans != 0) {
-      const uint32_t span = keys_from / kSpanKeys + block_x();
-      keys_from = keys_from > span * kSpanKeys ? keys_from : span * kSpanKeys;
-      keys_to = keys_to < (span + 1) * kSpanKeys ? keys_to : (span + 1) * kSpanKeys;
-    }
-    whole_from = first_key(tile.first_position + tile.num_tokens, args.window);
-    whole_to = tile.first_position + 1;
-  }
-
-  /// Computed where it is needed, in few tiles: registers have no room for it.
-  __device__ __forceinline__ SeenKeys seen_of_lane(const PagedAttentionArgs& args, uint32_t stack) const {
-    SeenKeys seen;
-    QUIRE_UNROLL
-    for (uint32_t r = 0; r < kRowsOfLane; ++r) {
-      const uint32_t row = row_of_lane(stack, r);
-      seen.end[r] = row < rows ? tile.first_position + row / group + 1 : 0;
-      seen.begin[r] = first_key(seen.end[r], args.window);
-    }
-    return seen;
-  }
-
-  __device__ __forceinline__ uint32_t first_span_end() const {
-    return keys_from / kSpanKeys * kSpanKeys + kSpanKeys;
-  }
-
-  /// Of a row of the tile: the row of q and out, and the head.
-  __device__ __forceinline__ size_t out_row(uint32_t row) const { return tile.first_row + row / group; }
-  __device__ __forceinline__ size_t out_head(uint32_t row) const { return block_y() * group + row % group; }
-  __device__ __forceinline__ static uint32_t first_row_of_warp() {
-    return thread_x() / kWarp * Shape::kRowsOfWarp;
-  }
-  __device__ __forceinline__ static uint32_t row_of_lane(uint32_t stack, uint32_t r) {
-    return first_row_of_warp() + stack * kStackRows + thread_x() % kWarp / 4 + r * 8;
-  }
-};
-
-/// The queries of the tile into shared memory; rows that it does not have are zeros.
-template <class T, uint32_t kDim, class Shape>
-__device__ __forceinline__ void load_queries(const PagedAttentionArgs& args, const Work<Shape>& work,
-                                             T* memory) {
-  constexpr uint32_t kRowPieces = kDim / kPiece<T>;
-  for (uint32_t i = thread_x(); i < Shape::kRows * kRowPieces; i += Shape::kThreads) {
-    const uint32_t row = i / kRowPieces;
-    const uint32_t d = i % kRowPieces * kPiece<T>;
-    ptx::Vec128 piece = {};
-    if (row < work.rows) {
-      const T* from =
-          static_cast<const T*>(args.q) + work.out_row(row) * args.q_stride + work.out_head(row) * kDim + d;
-      piece = ptx::load_readonly_128(from);
-    }
-    ptx::store_shared_128(memory + row * kMemoryRow<T, kDim> + d, piece);
-  }
-}
-
-/// Where the partials of a row's head lie: first all results, then all pairs of maximum and sum.
-struct SpanPartials {
-  float* results;  // [span][head_dim]
-  float* scores;   // [span][kScores]
-  __device__ SpanPartials(const PagedAttentionArgs& args, size_t row, size_t head) {
-    const size_t which = (row * args.num_heads + head) * args.shared_spans;
-    const size_t all = size_t{args.num_rows} * args.num_heads * args.shared_spans;
-    results = args.partials + which * args.blocks.head_dim;
-    scores = args.partials + all * args.blocks.head_dim + which * kScores;
-  }
-};
 
 /// The span's results of a stack to the partials. Four lanes store a sector together.
 template <uint32_t kDim, class Shape>
@@ -220,15 +138,24 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
   const Work<Shape> work(args);
   if (work.keys_from >= work.keys_to) return;
   T* memory = shared_memory<T>();
-  Stream kv(static_cast<const T*>(args.cache) + args.blocks.k_of_head(block_y()), args.blocks,
-            args.block_tables + size_t{work.tile.sequence} * args.table_stride, work.keys_from, work.keys_to);
+  const T* head = static_cast<const T*>(args.cache) + args.blocks.k_of_head(block_y());
+  const uint32_t* table = args.block_tables + size_t{work.tile.sequence} * args.table_stride;
+  using Few = FewQueries<T, kDim, Shape>;
+  if constexpr (Few::kAreThere) {
+    if (work.rows <= kStackRows) {
+      typename Few::Stream kv(head, args.blocks, table, work.keys_from, work.keys_to);
+      attend_few<T, kDim, kShared>(args, work, kv, memory);
+      return;
+    }
+  }
+  Stream kv(head, args.blocks, table, work.keys_from, work.keys_to);
   // Queries lie where the first tiles do not come, if there is room, while these are on their way. (With two
   // stacks it would take registers that there are not.)
   constexpr bool kHasRoom = kStacks == 1 && (Stream::kFreeFrom + Shape::kRows * kMemoryRow<T, kDim>)*sizeof(
                                                 T) <= Shape::kSharedBytes;
   T* rows = memory + (kHasRoom ? Stream::kFreeFrom : 0);
   if constexpr (kHasRoom) kv.start(memory);
-  load_queries<T, kDim>(args, work, rows);
+  load_queries<T, kDim, Shape::kRows>(args, work, rows);
   sync_block();
   Queries<kDim, kStacks> queries;
   queries.load(rows + work.first_row_of_warp() * kMemoryRow<T, kDim>);
@@ -255,7 +182,8 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
     score_tile(keys, key_row, queries, scores);
     QUIRE_UNROLL
     for (uint32_t s = 0; s < kStacks; ++s) {
-      if (!is_whole) mask_tile(scores[s], tile, work.seen_of_lane(args, s));
+      if (!is_whole)
+        mask_tile(scores[s], tile, work.seen_from(args, work.first_row_of_warp() + s * kStackRows));
       weigh_tile(scores[s], args.scale * kLog2E, span[s]);
     }
     add_values(keys + Stream::kTile, value_row, scores, span);
