@@ -58,6 +58,17 @@ class FewExchange {
   ptx::Vec128* parts_;  // the lane's, [part][lane]
 };
 
+/// Of lane l, where row l % 8 of matrix l / 8 begins in a tile of a swizzled stream: the matrices begin at
+/// column `column` of key `key`, and lie as those of matrix_row().
+template <class T, uint32_t kDim, bool kDownFirst>
+__device__ __forceinline__ uint32_t swizzled_matrix_row(uint32_t key, uint32_t column) {
+  const uint32_t lane = thread_x() % kWarp;
+  const uint32_t odd = lane / 8 % 2;
+  const uint32_t high = lane / 16;
+  const uint32_t piece = column / kPiece<T> + (kDownFirst ? high : odd);
+  return (key + lane % 8 + 8 * (kDownFirst ? odd : high)) * kDim + (piece ^ lane % 8) * kPiece<T>;
+}
+
 /// The warp's share of the keys of kFewTogether tiles: 16, of one of them.
 struct FewKeys {
   static constexpr uint32_t kKeys = kFewTogether * kTileKeys / kWarps;
@@ -69,15 +80,15 @@ struct FewKeys {
   __device__ __forceinline__ static uint32_t tile() { return thread_x() / kWarp * kKeys / kTileKeys; }
   __device__ __forceinline__ static uint32_t first() { return thread_x() / kWarp * kKeys % kTileKeys; }
 
-  /// `keys`: of the tile; `lane_row`: matrix_row<false>() of its rows.
+  /// `keys`: of the tile.
   template <class T, uint32_t kDim>
-  __device__ __forceinline__ void score(const T* keys, uint32_t lane_row, const Queries<kDim, 1>& queries) {
-    constexpr uint32_t kRow = kMemoryRow<T, kDim>;
+  __device__ __forceinline__ void score(const T* keys, const Queries<kDim, 1>& queries) {
     QUIRE_UNROLL
     for (uint32_t i = 0; i < kParts; ++i) at[i] = {};
     QUIRE_UNROLL
     for (uint32_t d = 0; d < kDim; d += kDepth) {
-      const ptx::Matrices b = ptx::load_matrices<false>(keys + first() * kRow + lane_row + d);
+      const ptx::Matrices b =
+          ptx::load_matrices<false>(keys + swizzled_matrix_row<T, kDim, false>(first(), d));
       ptx::multiply_add<T>(at[0], queries.at[0][d / kDepth], b.words[0], b.words[1]);
       ptx::multiply_add<T>(at[1], queries.at[0][d / kDepth], b.words[2], b.words[3]);
     }
@@ -115,11 +126,11 @@ struct FewKeys {
   }
 };
 
-/// Adds the values of a tile to the warp's share of the dimensions. `values`: its first column of the tile.
+/// Adds the values of a tile to the warp's share of the dimensions.
 template <class T, uint32_t kDim>
-__device__ __forceinline__ void add_few_values(const T* values, uint32_t lane_row, const Scores& weights,
+__device__ __forceinline__ void add_few_values(const T* values, const Scores& weights,
                                                RowState<kDim / kWarps>& state) {
-  constexpr uint32_t kRow = kMemoryRow<T, kDim>;
+  const uint32_t first = thread_x() / kWarp * (kDim / kWarps);
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
     QUIRE_UNROLL
@@ -132,27 +143,30 @@ __device__ __forceinline__ void add_few_values(const T* values, uint32_t lane_ro
     const ptx::Matrices a = left_side<T>(weights, key);
     QUIRE_UNROLL
     for (uint32_t d = 0; d < kDim / kWarps; d += 2 * kColumns) {
-      const ptx::Matrices b = ptx::load_matrices<true>(values + lane_row + key * kRow + d);
+      const ptx::Matrices b =
+          ptx::load_matrices<true>(values + swizzled_matrix_row<T, kDim, true>(key, first + d));
       ptx::multiply_add<T>(state.results[d / kColumns], a, b.words[0], b.words[1]);
       ptx::multiply_add<T>(state.results[d / kColumns + 1], a, b.words[2], b.words[3]);
     }
   }
 }
 
-/// Where tiles with at most a stack of rows, as decodes have, are computed by all warps of a block together:
-/// with one of its stages behind them for what these tell each other.
+/// Where tiles with at most a stack of rows, as decodes have, are computed by all warps of a block together.
+/// What these tell each other lies behind the stages, and so do queries before and results after.
 template <class T, uint32_t kDim, class Shape>
 struct FewQueries {
   static constexpr bool kAreThere = kDim == kWarps * 2 * kColumns && Shape::kStages > 2 * kFewTogether;
-  using Stream = KvStream<T, kDim, kThreads, kAreThere ? Shape::kStages - 1 : 2 * kFewTogether, kFewTogether>;
-  static constexpr uint32_t kRowsAt = Stream::kBytes + FewExchange<kDim>::kBytes;  // of queries and results
-  static_assert(!kAreThere || kRowsAt + kStackRows * kMemoryRow<T, kDim> * sizeof(T) <= Shape::kSharedBytes);
+  using Stream =
+      KvStream<T, kDim, kThreads, kAreThere ? Shape::kStages : 2 * kFewTogether, kFewTogether, kAreThere>;
+  static_assert(!kAreThere || Stream::kBytes + FewExchange<kDim>::kBytes <= Shape::kSharedBytes);
+  static_assert(kStackRows * kMemoryRow<T, kDim> * sizeof(T) <= FewExchange<kDim>::kBytes);
 };
 
 /// The warp's columns of what a block has of its span or, if it goes through all of them, of its results.
 template <class T, uint32_t kDim, bool kShared, class Shape>
 __device__ __forceinline__ void store_few(const PagedAttentionArgs& args, const Work<Shape>& work,
                                           const RowState<kDim / kWarps>& state, T* rows) {
+  if constexpr (!kShared) sync_block();  // the last weights are loaded
   const uint32_t column = thread_x() / kWarp * (kDim / kWarps) + thread_x() % 4 * 2;
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
@@ -190,8 +204,8 @@ template <class T, uint32_t kDim, bool kShared, class Shape>
 __device__ __forceinline__ void attend_few(const PagedAttentionArgs& args, const Work<Shape>& work,
                                            typename FewQueries<T, kDim, Shape>::Stream& kv, T* memory) {
   using Few = FewQueries<T, kDim, Shape>;
-  T* rows = memory + Few::kRowsAt / sizeof(T);
-  FewExchange<kDim> exchange(memory + Few::Stream::kBytes / sizeof(T));
+  T* rows = memory + Few::Stream::kBytes / sizeof(T);
+  FewExchange<kDim> exchange(rows);  // from the first barrier of the stream on
   kv.start(memory);
   load_queries<T, kDim, kStackRows>(args, work, rows);
   sync_block();
@@ -201,8 +215,6 @@ __device__ __forceinline__ void attend_few(const PagedAttentionArgs& args, const
   span.clear();
   SpansInRegisters<kDim / kWarps, 1> spans(nullptr);
   const float scale = args.scale * kLog2E;
-  const uint32_t key_row = matrix_row<false>(kMemoryRow<T, kDim>);
-  const uint32_t value_row = matrix_row<true>(kMemoryRow<T, kDim>) + thread_x() / kWarp * (kDim / kWarps);
   while (kv.tile() < work.keys_to) {
     const uint32_t first = kv.tile();
     const T* tiles[kFewTogether];
@@ -212,7 +224,7 @@ __device__ __forceinline__ void attend_few(const PagedAttentionArgs& args, const
     FewKeys keys{};
     float maxima[kRowsOfLane] = {kMinusInfinity, kMinusInfinity};
     if (own < work.keys_to) {
-      keys.score(FewKeys::tile() == 0 ? tiles[0] : tiles[1], key_row, queries);
+      keys.score(FewKeys::tile() == 0 ? tiles[0] : tiles[1], queries);
       if (own < work.whole_from || own + kTileKeys > work.whole_to) {
         keys.mask(own, work.seen_from(args, 0));
       }
@@ -241,7 +253,7 @@ __device__ __forceinline__ void attend_few(const PagedAttentionArgs& args, const
       const uint32_t then = first + (t + 1) * kTileKeys;
       if (then - kTileKeys >= work.keys_to) break;
       raise_to(raised[t], span);
-      add_few_values<T, kDim>(tiles[t] + Few::Stream::kTile, value_row, exchange.weights(t), span);
+      add_few_values<T, kDim>(tiles[t] + Few::Stream::kTile, exchange.weights(t), span);
       if constexpr (!kShared) {
         if (then % kSpanKeys == 0 || then >= work.keys_to) spans.add(0, span, then <= work.first_span_end());
       }

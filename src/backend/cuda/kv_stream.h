@@ -19,11 +19,16 @@ inline constexpr uint32_t kBytesOfStage = 2 * kTileKeys * kMemoryRow<T, kDim> * 
 /// block of kBlockThreads threads computes with one tile, or so many together, those after it are being
 /// copied, each to a stage of its own. The block table is read a tile ahead of the copies that need it. A
 /// tile, or so many together, takes one barrier.
-template <class T, uint32_t kDim, uint32_t kBlockThreads, uint32_t kStages, uint32_t kTogether = 1>
+///
+/// Swizzled, rows of a tile have no gaps: piece p of row r lies where piece p ^ (r % 8) would. Lanes do not
+/// meet in a bank either then, and a sector that is copied comes to a sector.
+template <class T, uint32_t kDim, uint32_t kBlockThreads, uint32_t kStages, uint32_t kTogether = 1,
+          bool kSwizzled = false>
 class KvStream {
  public:
-  static constexpr uint32_t kTile = kTileKeys * kMemoryRow<T, kDim>;  // elements of K, or of V
-  static constexpr uint32_t kBytes = kStages * kBytesOfStage<T, kDim>;
+  static constexpr uint32_t kRow = kSwizzled ? kDim : kMemoryRow<T, kDim>;  // elements
+  static constexpr uint32_t kTile = kTileKeys * kRow;                       // of K, or of V
+  static constexpr uint32_t kBytes = kStages * 2 * kTile * sizeof(T);
   /// The elements before it are those that start() fills, or more than those.
   static constexpr uint32_t kFreeFrom = (kStages - 1) * 2 * kTile;
   /// What is being copied while a tile is computed with.
@@ -52,8 +57,8 @@ class KvStream {
   /// Sends the first tiles to `memory`, of kBytes, which all threads have done with.
   __device__ __forceinline__ void start(T* memory) {
     memory_ = memory;
-    to_ = first_key_of_half() * kMemoryRow<T, kDim>;
-    if constexpr (kEven) to_ += row_of(0) * kMemoryRow<T, kDim> + column_of(0);
+    to_ = first_key_of_half() * kRow;
+    if constexpr (kEven) to_ += row_of(0) * kRow + (kSwizzled ? swizzled_column() : column_of(0));
     send<true>(tile_, memory);
     // Unrolled, it leaves the kernels too few registers.
     QUIRE_KEEP_LOOP
@@ -103,6 +108,11 @@ class KvStream {
   __device__ __forceinline__ static uint32_t column_of(uint32_t turn) {
     return piece_of(turn) % kRowPieces * kPiece<T>;
   }
+  /// In shared memory, of all of a thread's pieces.
+  __device__ __forceinline__ static uint32_t swizzled_column() {
+    static_assert(!kSwizzled || (kEven && kRowsOfTurn % 8 == 0 && kRowPieces % 8 == 0));
+    return column_of(0) ^ row_of(0) % 8 * kPiece<T>;
+  }
   /// How far the piece lies behind from_ or to_, where rows are `stride` apart.
   __device__ __forceinline__ static uint32_t offset_of(uint32_t turn, uint32_t stride) {
     return kEven ? turn * kRowsOfTurn * stride : row_of(turn) * stride + column_of(turn);
@@ -136,7 +146,7 @@ class KvStream {
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < kTurns; ++turn) {
       if (!kEven && piece_of(turn) >= kPieces) break;
-      T* to = stage + to_ + offset_of(turn, kMemoryRow<T, kDim>);
+      T* to = stage + to_ + offset_of(turn, kRow);
       const uint32_t key = tile + first_key_of_half() + row_of(turn);
       if (!kWhole && (key < begin || key >= end_)) {
         ptx::store_shared_128(to, {});
