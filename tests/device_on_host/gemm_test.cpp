@@ -177,6 +177,19 @@ TEST(Gemm, FewRowsAreMultipliedByTheOwnKernelWhereThatIsFasterAndHasTheSameBits)
   }
 }
 
+TEST(Gemm, FastestTakesTheOwnKernelForFewRowsWhereThatIsFaster) {
+  Device device(1);
+  Gemm gemm(cublaslt(), nullptr, GemmChoice::kFastest);
+  PreparedForFewRows prepared(device, gemm, DType::kBF16, Offers::kLateBackwards);
+  const uint64_t before = products();
+  for (const uint32_t rows : {1U, 8U, 9U}) {
+    prepared.first_of(device, rows);
+    EXPECT_EQ(prepared.takes_few_rows(rows), rows <= 8) << rows;
+    EXPECT_EQ(products(), before + (rows <= 8 ? 0 : 1));
+  }
+  EXPECT_TRUE(device.findings().empty()) << device.report();
+}
+
 TEST(Gemm, FewRowsAreNotMultipliedByTheOwnKernelWhereCublasLtSumsInAnotherOrder) {
   Device device(1);
   Gemm gemm(cublaslt(), nullptr);

@@ -44,15 +44,25 @@ Gemm::Plan& Gemm::plan_of(const Key& key, const void* bias) {
 
 bool Gemm::prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
                    uint32_t most_rows) {
-  if (choice_ == GemmChoice::kFastest) return true;
+  if (choice_ == GemmChoice::kFastest) return prepare_few(shape, weights, bias);
   Plan& plan = plan_of({shape, 0}, bias);
   if (device_facts().free_bytes < bytes_of_choice(shape, padded_rows(most_rows))) return false;
   plan.choices = choose_for_all_rows(lt_, plan.product, weights, bias, padded_rows(most_rows));
   return true;
 }
 
+bool Gemm::prepare_few(const GemmShape& shape, std::span<const void* const> weights, const void* bias) {
+  if (!few_rows_multiplies(shape.dtype, shape.out_dtype, shape.n, shape.k)) return true;
+  if (device_facts().free_bytes < bytes_of_choice(shape, kGemmRows)) return false;
+  const uint32_t most = most_few_rows(lt_, plan_of({shape, 1}, bias).product, weights, bias);
+  for (uint32_t rows = 1; rows <= most; ++rows) {
+    plan_of({shape, rows}, bias).choices = {{kAnyRows, std::nullopt}};
+  }
+  return true;
+}
+
 bool Gemm::takes_few_rows(const GemmShape& shape, uint32_t rows) const {
-  const auto plan = plans_.find({shape, 0});
+  const auto plan = plans_.find({shape, choice_ == GemmChoice::kFastest ? rows : 0});
   return plan != plans_.end() && !choice_of(plan->second, rows).algorithm;
 }
 

@@ -37,8 +37,7 @@ enum class GemmChoice : uint8_t {
   /// So that a row of y depends on that row of x alone, not on how many there are: choose_for_all_rows().
   kSameForAllRows,
   /// For each number of rows the first that cuBLASLt offers, which may split K: the bits of a row may depend
-  /// on
-  /// how many there are. Up to kGemmRows rows are not padded.
+  /// on how many there are. Up to kGemmRows rows are not padded, and most_few_rows() take few_rows().
   kFastest,
 };
 
@@ -50,13 +49,13 @@ class Gemm {
   Gemm(const lt::Api& api, Stream stream, GemmChoice choice = GemmChoice::kSameForAllRows)
       : lt_(api, stream, kGemmWorkspace), choice_(choice) {}
 
-  /// Chooses what multiplies up to so many rows of a shape, as choose_for_all_rows() does; of kFastest
-  /// nothing. False if the device has too little memory to try. What was not prepared takes
+  /// Chooses what multiplies up to so many rows of a shape, as choose_for_all_rows() does; of kFastest only
+  /// how many take few_rows(). False if the device has too little memory to try. What was not prepared takes
   /// first_for_all_rows().
   bool prepare(const GemmShape& shape, std::span<const void* const> weights, const void* bias,
                uint32_t most_rows);
 
-  /// Whether few_rows() multiplies so many rows of a prepared shape.
+  /// Whether few_rows() multiplies so many rows, of a prepared shape.
   bool takes_few_rows(const GemmShape& shape, uint32_t rows) const;
 
   /// Throws Error if cuBLASLt refuses; names the shape.
@@ -73,6 +72,7 @@ class Gemm {
     std::vector<RowsChoice> choices;  // never empty
   };
   Plan& plan_of(const Key& key, const void* bias);
+  bool prepare_few(const GemmShape& shape, std::span<const void* const> weights, const void* bias);
   /// `rows`: as many as there are, or padded; the ranges of cuBLASLt end with whole groups.
   static const RowsChoice& choice_of(const Plan& plan, uint32_t rows);
 

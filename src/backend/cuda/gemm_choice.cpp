@@ -259,6 +259,17 @@ std::vector<RowsChoice> choose_for_all_rows(LtHandle& lt, LtProduct& product,
   return out;
 }
 
+uint32_t most_few_rows(LtHandle& lt, LtProduct& product, std::span<const void* const> weights,
+                       const void* bias) {
+  const GemmShape& shape = product.shape();
+  if (!few_rows_multiplies(shape.dtype, shape.out_dtype, shape.n, shape.k)) return 0;
+  const std::vector<lt::Algorithm> offered = product.offered(1, true);
+  if (offered.empty()) return 0;
+  Trial trial(lt, product, weights, bias, kGemmRows);
+  const std::vector<Trial::Timed> timed = trial.by_time(std::span(offered).first(1), 1);
+  return timed.empty() ? 0 : trial.most_few(timed.front().time);
+}
+
 size_t bytes_of_choice(const GemmShape& shape, uint32_t most_rows) {
   const size_t element = dtype_bytes(shape.dtype);
   const size_t row = result_stride(shape.n, shape.out_dtype) * dtype_bytes(shape.out_dtype);

@@ -45,4 +45,10 @@ std::vector<RowsChoice> choose_for_all_rows(LtHandle& lt, LtProduct& product,
                                             uint32_t most_rows);
 size_t bytes_of_choice(const GemmShape& shape, uint32_t most_rows);
 
+/// The most rows, 0 to kFewRows, that few_rows() multiplies in less time than what cuBLASLt offers first for
+/// one, which may split K. Takes bytes_of_choice() for kGemmRows rows while it runs, and waits for the
+/// stream.
+uint32_t most_few_rows(LtHandle& lt, LtProduct& product, std::span<const void* const> weights,
+                       const void* bias);
+
 }  // namespace quire::backend::cuda
