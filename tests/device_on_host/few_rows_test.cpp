@@ -1,6 +1,7 @@
 #include "backend/cuda/few_rows.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -92,6 +93,18 @@ TEST_P(FewRows, AreMultipliedAsTheReferenceDoes) {
       });
     }
   }
+}
+
+/// One row of many columns has a shorter ring. In one order, since it has many blocks.
+TEST_P(FewRows, ARowOfManyColumnsIsMultipliedInTheSameOrder) {
+  const DType dtype = GetParam();
+  const Shape two{2, 8192, 1024, true};
+  const Operands of = operands(two, dtype);
+  Device device(1);
+  const std::vector<float> both = multiplied(device, of, two, dtype, DType::kF32, 0, 2);
+  const std::vector<float> one = multiplied(device, of, two, dtype, DType::kF32, 0, 1);
+  EXPECT_TRUE(std::ranges::equal(one, std::span(both).first(two.n)));
+  EXPECT_TRUE(device.findings().empty()) << device.report();
 }
 
 TEST_P(FewRows, ARowHasTheSameBitsAmongAnyNumber) {
