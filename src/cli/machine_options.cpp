@@ -23,6 +23,7 @@ namespace quire::cli {
 namespace {
 
 constexpr std::string_view kThisMachine = "cpu";
+constexpr std::string_view kGiven = "given";
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -51,6 +52,12 @@ uint64_t free_memory() {
   throw Error("--memory: must be given, since this machine does not say how much is free");
 }
 
+/// ChosenMachine::name.
+std::string name_of(const MachineOptions& options) {
+  const bool only_given = !options.machine && (options.bandwidth || options.flops);
+  return only_given ? std::string(kGiven) : lower(options.machine.value_or(std::string(kThisMachine)));
+}
+
 /// Measures this machine.
 backend::MachineSpeed probe_this_machine() {
   if (const auto memory = available_memory(); memory && memory->bytes < 2 * bench::kProbeBytes) {
@@ -65,10 +72,16 @@ backend::MachineSpeed probe_this_machine() {
 
 }  // namespace
 
+std::string machine_title(const MachineOptions& options) {
+  const std::string name = name_of(options);
+  if (const backend::Machine* const card = backend::find_machine(name)) return std::string(card->title);
+  return name == kGiven ? "as the flags say" : machine_name();
+}
+
 startup::ChosenMachine machine_of(const MachineOptions& options) {
   startup::ChosenMachine out;
-  const bool only_given = !options.machine && (options.bandwidth || options.flops);
-  out.name = only_given ? "given" : lower(options.machine.value_or(std::string(kThisMachine)));
+  out.name = name_of(options);
+  out.title = machine_title(options);
   const backend::Machine* card = backend::find_machine(out.name);
   out.embeddings_in_file = card == nullptr;
   if (options.memory) {
@@ -78,14 +91,11 @@ startup::ChosenMachine machine_of(const MachineOptions& options) {
     out.memory_source = card != nullptr ? ", all that it has" : ", what is free here";
   }
   if (card != nullptr) {
-    out.title = std::string(card->title);
     out.source = std::string(card->source);
     out.speed = card->speed;
-  } else if (only_given) {
-    out.title = "as the flags say";
+  } else if (out.name == kGiven) {
     out.source = "--bandwidth and --flops";
   } else {
-    out.title = machine_name();
     out.source = "measured now";
     if (!options.bandwidth || !options.flops) out.speed = probe_this_machine();
   }

@@ -26,6 +26,8 @@ void check_machine_name(const Flag& flag);
 /// Adds --efficiency.
 Flag add_efficiency_option(const Flags& command, double& efficiency);
 
+/// ChosenMachine::title of machine_of, without measuring anything.
+std::string machine_title(const MachineOptions& options);
 /// With its efficiency. Measures this machine if its rates are asked for. Throws Error naming a flag.
 startup::ChosenMachine machine_of(const MachineOptions& options);
 /// One of the names of --machine. This machine is measured once, so all calls give the same. Thread-safe.

@@ -1,9 +1,11 @@
 // plan: what a machine carries of a model, by arithmetic.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -196,8 +198,8 @@ void print_fitted(const Foresight& foresight, const startup::Capacity& capacity,
                         foresight.cost.fitted()->extrapolates(work) ? " (extrapolated)" : "");
   }
   print_sentence("fitted steps", line);
-  print_sentence("", fmt::format("by {}{}", sim::cost_text(foresight.cost),
-                                 foresight.of_another_model ? ": ANOTHER MODEL, by --force" : ""));
+  print_sentence("", "by " + terminal_text(sim::cost_text(foresight.cost)));
+  if (!foresight.warning.empty()) print_sentence("WARNING", terminal_text(foresight.warning));
 }
 
 void print_load(const Foresight& foresight) {
@@ -242,17 +244,31 @@ PlannedLoad load_of(const PlanOptions& options, const startup::Demand& demand) {
   return {.prompt = demand.context - output, .output = output, .slo = sim::Slo::parse(options.slo, "--slo")};
 }
 
+/// Whether a machine of that title is the card that the file's device names ("... on NVIDIA A100-SXM4-80GB"
+/// is an "NVIDIA A100 SXM 80 GB"): the file's machine is then the one that the card was in.
+bool ran_on(std::string_view title, const backend::sim::CostFile& file) {
+  constexpr std::string_view kMaker = "NVIDIA ";
+  if (!title.starts_with(kMaker)) return false;
+  const std::string card = fmt::format(" on {}", title.substr(0, title.find(' ', kMaker.size())));
+  const size_t at = file.device.find(card);
+  if (at == std::string::npos) return false;
+  const size_t end = at + card.size();
+  return end == file.device.size() || std::isalnum(static_cast<unsigned char>(file.device[end])) == 0;
+}
+
 /// What does not need the machine, so that a fault is found before that is measured.
 Foresight foresight_of(const PlanOptions& options, const startup::ModelOutline& model,
                        const startup::Demand& demand) {
   Foresight out;
   if (!options.cost_file.empty()) {
-    // Of whichever machine: that is what the plan is for.
     const backend::sim::CostFile file = backend::sim::read_cost_file(options.cost_file);
-    const std::string warning = check_cost_file_for({.model = startup::model_name(model.path)}, file,
-                                                    options.cost_file, options.force);
-    out.of_another_model = !warning.empty();
-    if (out.of_another_model) log_warning(warning);
+    const std::string machine = machine_title(options.machine);
+    const backend::sim::CostRun run{
+        .model = startup::model_name(model.path),
+        .machine = ran_on(machine, file) ? file.cost.machine : machine,
+        .weights = weight_sizes(model, options.formats.quantization).matrix_formats};
+    out.warning = check_cost_file_for(run, file, options.cost_file, options.force);
+    if (!out.warning.empty()) log_warning(out.warning);
     out.cost = file.cost;
   }
   if (!options.slo.empty()) out.load = load_of(options, demand);
@@ -305,7 +321,8 @@ void add_foresight_options(const Flags& command, PlanOptions& options) {
                          "A cost model that quire calibrate has fitted: the times of decode steps "
                          "beside the ceilings, and those of --slo");
   cost.group(group).value_name("FILE");
-  command.add_flag("--force", options.force, "Take a --cost that is fitted to another model")
+  command
+      .add_flag("--force", options.force, "Take a --cost of another model, machine or format of the weights")
       .group(group)
       .needs(cost);
   const Flag slo = add_slo_option(command, options.slo);

@@ -129,7 +129,7 @@ json::object plan_json(const startup::CapacityPlan& plan, const startup::ModelOu
   root["advice"] = plan.advice;
   if (foresight.cost.fitted() != nullptr || foresight.load) root["cost"] = sim::to_json(foresight.cost);
   if (foresight.cost.fitted() != nullptr) {
-    root["cost_of_another_model"] = foresight.of_another_model;
+    root["warning"] = foresight.warning.empty() ? json::value() : json::value(foresight.warning);
     root["fitted"] = fitted_json(foresight, capacity, demand);
   }
   if (foresight.load) root["within"] = load_json(foresight);

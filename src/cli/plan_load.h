@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "backend/sim/cost_model.h"
 #include "sim/capacity_search.h"
@@ -28,8 +29,8 @@ struct CarriedLoad {
 
 /// The times of steps, and what they let the machine carry, as far as they were asked for.
 struct Foresight {
-  backend::sim::CostModel cost;   // fitted, or a roofline
-  bool of_another_model = false;  // --force has it so
+  backend::sim::CostModel cost;  // fitted, or a roofline
+  std::string warning;           // of check_cost_file_for: --force has it so
   std::optional<PlannedLoad> load;
   CarriedLoad carried;  // of `load`
 };

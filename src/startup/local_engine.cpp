@@ -202,7 +202,11 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   }
   log_sizes(served_name);
   open_files(options, served_name);
-  if (cost) shadow = make_shadow(std::move(*cost), options, served_name);
+  if (cost) {
+    const std::string of_shadow = check_shadow(*cost, options, backend->describe());
+    if (!of_shadow.empty()) log_warning("--shadow: " + of_shadow);
+    shadow = make_shadow(std::move(*cost), options, served_name);
+  }
   engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
                                             record.get(), warm.get(),
                                             steps != nullptr ? steps : step_log.get(), shadow.get());

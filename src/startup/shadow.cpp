@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/machine_name.h"
 #include "startup/model_files.h"
 
@@ -21,18 +20,24 @@ std::optional<backend::sim::CostFile> read_shadow_costs(const EngineOptions& opt
   return backend::sim::read_cost_file(options.shadow.cost_file);
 }
 
+std::string check_shadow(const backend::sim::CostFile& file, const EngineOptions& options,
+                         const std::string& device) {
+  backend::sim::CostRun run{.model = model_name(options.model.model),
+                            .machine = machine_name(),
+                            .weights = backend::sim::weights_in(device)};
+  if (options.device->is_simulated && !options.cost.cost_file.empty()) {
+    const backend::sim::CostFile stands_for = backend::sim::read_cost_file(options.cost.cost_file);
+    run = {.model = stands_for.cost.model,
+           .machine = stands_for.cost.machine,
+           .weights = backend::sim::weights_in(stands_for.device)};
+  }
+  return check_cost_file_for(run, file, options.shadow.cost_file, options.cost.force);
+}
+
 std::unique_ptr<engine::Shadow> make_shadow(backend::sim::CostFile file, const EngineOptions& options,
                                             const std::string& served_name) {
-  const bool simulated = options.device->is_simulated;
-  backend::sim::CostRun run{.model = model_name(options.model.model), .machine = machine_name()};
-  if (simulated && !options.cost.cost_file.empty()) {
-    const backend::sim::CostFile stands_for = backend::sim::read_cost_file(options.cost.cost_file);
-    run = {.model = stands_for.cost.model, .machine = stands_for.cost.machine};
-  }
-  const std::string warning = check_cost_file_for(run, file, options.shadow.cost_file, options.cost.force);
-  if (!warning.empty()) log_warning("--shadow: " + warning);
-  return std::make_unique<engine::Shadow>(step_costs(std::move(file.cost), simulated), served_name,
-                                          options.shadow.promises);
+  return std::make_unique<engine::Shadow>(step_costs(std::move(file.cost), options.device->is_simulated),
+                                          served_name, options.shadow.promises);
 }
 
 engine::StepCosts step_costs(backend::sim::FittedCost cost, bool simulated) {

@@ -16,8 +16,11 @@ namespace quire::startup {
 /// or a flag that does not go with it.
 std::optional<backend::sim::CostFile> read_shadow_costs(const EngineOptions& options);
 
-/// Throws Error as backend::sim::check_cost_file_for does, or, with CostOptions::force, warns. A simulated
-/// device stands for the model and the machine of its own cost file.
+/// backend::sim::check_cost_file_for of that file. A simulated device stands for the model, the machine and
+/// the weights of its own cost file. `device`: Backend::describe. Throws Error as it does.
+std::string check_shadow(const backend::sim::CostFile& file, const EngineOptions& options,
+                         const std::string& device);
+
 std::unique_ptr<engine::Shadow> make_shadow(backend::sim::CostFile file, const EngineOptions& options,
                                             const std::string& served_name);
 

@@ -143,14 +143,14 @@ def test_a_screen_holds_what_objectives_add(llama):
     assert re.search(r"ttft=2s,tpot=50ms,attainment=99: \d+ users with 1,536 tokens in and 512 out;", said)
 
 
-def cost_file(path, model="Llama-2-7b", most=64):
+def cost_file(path, model="Llama-2-7b", most=64, device="7 parameters, f16 weights and K/V on NVIDIA A10G"):
     """A step takes 30 ms, and 1 ms more for each sequence."""
     phase = dict.fromkeys(("step", "decode_step", "decode", "chunk", "decode_context", "chunk_square", "chunk_prefix", "logit_row",
                            "sampled_row", "moved_block", "copy"), 0)
     counts = dict.fromkeys(("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix", "logit_rows",
                             "sampled_rows", "moved_blocks", "copies"), 10**9)
     path.write_text(json.dumps({
-        "quire_cost": 2, "model": model, "machine": "a machine", "device": "", "build": "b", "steps": 9, "left_out": 0, "errors": [],
+        "quire_cost": 2, "model": model, "machine": "a machine", "device": device, "build": "b", "steps": 9, "left_out": 0, "errors": [],
         "knots": [0],
         "device_ns": {**phase, "step": 30e6, "decode": 1e6, "token": [1e4]}, "host_ns": {**phase, "token": [0]},
         "most": {**counts, "decoding": most}, "deviations": []}))
@@ -171,13 +171,44 @@ def test_a_fitted_cost_model_stands_beside_the_ceilings(llama, tmp_path):
         key: figures(llama, "--machine", "a10g")[key] for key in ("ceilings", "capacity")}
 
 
+def said_in_text(warning, done):
+    """On the screen, whose lines are broken, not only in the log."""
+    text = " ".join(done.stdout.decode().split())
+    return "WARNING " in text and warning in text.split("WARNING ")[1]
+
+
+@pytest.mark.parametrize("flags, device, what, of_file, of_run", [
+    (["--machine", "h100"], "7 parameters, f16 weights and K/V on NVIDIA A10G", "machine", "a machine", "NVIDIA H100 SXM 80 GB"),
+    (["--machine", "l4"], "7 parameters, f16 weights and K/V on NVIDIA L40S", "machine", "a machine", "NVIDIA L4"),
+    (["--memory", "64GiB"], "7 parameters, f16 weights, K/V in f16", "machine", "a machine", None),
+    (["--bandwidth", 100, "--flops", 1, "--memory", "64GiB"], "", "machine", "a machine", "as the flags say"),
+    (["--machine", "A10G", "--quantization", "int8"], "7 parameters, f16 weights and K/V on NVIDIA A10G", "format of the weights", "f16", "int8"),
+    (["--machine", "a10g"], "7 parameters, int8 weights, K/V in f16, on NVIDIA A10G", "format of the weights", "int8", "f16")])
+def test_a_cost_model_of_another_machine_or_format_is_refused(llama, tmp_path, flags, device, what, of_file, of_run):
+    """The steps of one machine do not go with the memory of another; planning for that machine needs --force."""
+    path = cost_file(tmp_path / "cost.json", device=device)
+    status, message = refused(llama, *flags, "--cost", path, "--slo", SLO)
+    difference = f"the {what} is '{of_file}', and this run's is '" + (of_run + "'" if of_run else "")
+    assert status == 1 and difference in message and "--force" in message
+    done = quire("plan", llama, *flags, "--cost", path, "--slo", SLO, "--force")
+    assert difference in done.stderr.decode() and said_in_text(difference, done)
+    assert difference in figures(llama, *flags, "--cost", path, "--slo", SLO, "--force")["warning"]
+
+
+def test_a_cost_model_of_the_same_is_taken_without_a_word(llama, tmp_path):
+    path = cost_file(tmp_path / "cost.json")
+    done = quire("plan", llama, "--machine", "A10G", "--cost", path)
+    assert done.stderr == b"" and b"WARNING" not in done.stdout
+    assert figures(llama, "--machine", "a10g", "--cost", path)["warning"] is None
+
+
 def test_a_cost_model_of_another_model_is_refused(llama, tmp_path):
     path = cost_file(tmp_path / "cost.json", model="Mistral-7B")
     status, message = refused(llama, "--machine", "a10g", "--cost", path)
     assert status == 1 and f"{path}: is a cost model of something else: the model is 'Mistral-7B', and this run's is 'Llama-2-7b'; --force" in message
     done = quire("plan", llama, "--machine", "a10g", "--cost", path, "--force")
-    assert "the model is 'Mistral-7B', and this run's is 'Llama-2-7b'" in done.stderr.decode() and "ANOTHER MODEL" in done.stdout.decode()
-    assert figures(llama, "--machine", "a10g", "--cost", path, "--force")["cost_of_another_model"] is True
+    assert "the model is 'Mistral-7B', and this run's is 'Llama-2-7b'" in done.stderr.decode() and said_in_text("the model is 'Mistral-7B'", done)
+    assert "the model is 'Mistral-7B'" in figures(llama, "--machine", "a10g", "--cost", path, "--force")["warning"]
     for flags, said in [(["--force"], "--force: changes nothing without --cost"),
                         (["--output-len", 9], "--output-len: changes nothing without --slo"),
                         (["--slo", SLO, "--output-len", 2048], "--output-len: 2048 of a context of 2048 tokens leave no prompt"),

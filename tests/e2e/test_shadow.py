@@ -173,6 +173,9 @@ def test_the_costs_of_another_are_refused(cost, tmp_path):
     with served(cost, other, "--force") as server:
         assert "hedgehog" in server.output()
         assert complete(server, WISH)[0] == 200
+    of_cpu = {"machine": json.loads(cost.read_text())["machine"], "device": "5 parameters, int8 weights, K/V in bf16"}
+    said = fails("--shadow", cost_model(tmp_path, "int8.json", **of_cpu))  # of the real model, in bf16
+    assert "the format of the weights is 'int8', and this run's is 'bf16'" in said and "--force" in said
     assert "the machine is 'a burrow'" in fails("--shadow", cost_model(tmp_path, "burrow.json"))  # of the real model
     assert "no such file" in fails("--shadow", tmp_path / "none.json")
     assert "--shadow" in fails("--admission", "slo")

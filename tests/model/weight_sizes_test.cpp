@@ -64,6 +64,7 @@ void expect_as_loaded(const std::filesystem::path& model, WeightFormat format, b
   const auto file = formats::Checkpoint::open(model);
   const backend::cpu::WeightSizes sizes = backend::cpu::weight_sizes(config, format, file.get(), own_blocks);
   EXPECT_EQ(sizes.packed, loaded.packed);
+  EXPECT_EQ(sizes.matrix_formats, formats_in_use(weights));
   EXPECT_EQ(sizes.expert_bytes, loaded.expert_bytes);
   EXPECT_EQ(sizes.embedding_bytes, weights.embedding.view().num_bytes());
 }

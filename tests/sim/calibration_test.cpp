@@ -339,5 +339,22 @@ TEST(CostFile, OfAnotherModelOrMachineIsTakenOnlyByForce) {
   }
 }
 
+TEST(CostFile, OfAnotherFormatOfTheWeightsIsTakenOnlyByForce) {
+  EXPECT_EQ(backend::sim::weights_in("15,191,712 parameters, Q4_K+Q6_K weights, K/V in f16, kernels avx2"),
+            "Q4_K+Q6_K");
+  EXPECT_EQ(backend::sim::weights_in("9 parameters, bf16 weights and K/V on NVIDIA A10G"), "bf16");
+  EXPECT_EQ(backend::sim::weights_in("simulated, at 1 times the speed: the words are arbitrary"), "");
+  CostFile file;
+  file.device = "9 parameters, int8 weights, K/V in bf16";
+  EXPECT_EQ(check_cost_file_for({.weights = "int8"}, file, "cost.json", false), "");
+  EXPECT_EQ(check_cost_file_for({}, file, "cost.json", false), "") << "the run does not know its own";
+  const backend::sim::CostRun other{.weights = "bf16"};
+  EXPECT_THROW(check_cost_file_for(other, file, "cost.json", false), Error);
+  EXPECT_THAT(check_cost_file_for(other, file, "cost.json", true),
+              testing::HasSubstr("the format of the weights is 'int8', and this run's is 'bf16'"));
+  file.device = "simulated";
+  EXPECT_EQ(check_cost_file_for(other, file, "cost.json", false), "") << "the file names none";
+}
+
 }  // namespace
 }  // namespace quire::sim

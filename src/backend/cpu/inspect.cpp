@@ -1,5 +1,8 @@
 #include "backend/cpu/inspect.h"
 
+#include <set>
+
+#include "backend/cpu/weights.h"
 #include "formats/checkpoint.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
@@ -43,6 +46,7 @@ WeightSizes weight_sizes(const model::ModelConfig& config, WeightFormat format,
   const auto blocks_of = [&](const std::string& name) {
     return file != nullptr && own_blocks ? file->at(name).blocks() : std::nullopt;
   };
+  std::set<WeightFormat> formats;
   const auto add_matrix = [&](uint64_t outputs, uint64_t inputs, WeightFormat as) {
     const uint64_t bytes = kernels::PackedMatrix::bytes_of(outputs, inputs, as);
     out.packed[std::string(weight_format_name(as))] += bytes;
@@ -63,13 +67,17 @@ WeightSizes weight_sizes(const model::ModelConfig& config, WeightFormat format,
     // A router is small, and so exact.
     const bool is_router = config.moe.num_experts > 0 && outputs == config.moe.num_experts;
     const bool is_expert = tensor.name.find(".experts.") != std::string::npos;
-    const uint64_t bytes =
-        add_matrix(outputs, inputs,
-                   is_router ? weight_format_of(config.dtype) : blocks_of(tensor.name).value_or(format));
+    const WeightFormat as =
+        is_router ? weight_format_of(config.dtype) : blocks_of(tensor.name).value_or(format);
+    if (!is_router) formats.insert(as);
+    const uint64_t bytes = add_matrix(outputs, inputs, as);
     if (is_expert) out.expert_bytes += bytes;
     (is_expert ? out.expert_parameters : out.layer_parameters) += outputs * inputs;
   }
-  add_matrix(config.vocab_size, config.hidden_size, blocks_of(head).value_or(format));
+  const WeightFormat of_head = blocks_of(head).value_or(format);
+  add_matrix(config.vocab_size, config.hidden_size, of_head);
+  formats.insert(of_head);
+  out.matrix_formats = names_of(formats);
   out.head_parameters = uint64_t{config.vocab_size} * config.hidden_size;
   out.embedding_bytes = out.head_parameters * dtype_bytes(config.dtype);
   // A quantized table is expanded when it is loaded.

@@ -21,7 +21,8 @@ struct WeightSizes {
   /// The matrices of the layers and the head by their format, norms and biases as "f32". In bytes; all of it
   /// is read by a step that uses all experts.
   std::map<std::string, uint64_t> packed;
-  uint64_t expert_bytes = 0;  // of them, those of all experts
+  std::string matrix_formats;  // of the matrices without routers, as Decoder::weight_formats names them
+  uint64_t expert_bytes = 0;   // of them, those of all experts
   uint64_t embedding_bytes =
       0;  // of the embeddings, which are beside them: a step reads a row for each token
   bool embedding_in_file = true;  // whether they stay in the checkpoint's mapped file; else they are a copy

@@ -242,6 +242,10 @@ std::string formats_in_use(const ModelWeights& weights) {
     add_feed_forward(layer.ffn);
     for (const FeedForward& expert : layer.experts) add_feed_forward(expert);
   }
+  return names_of(formats);
+}
+
+std::string names_of(const std::set<WeightFormat>& formats) {
   std::string names;
   for (const WeightFormat format : formats) {
     names += fmt::format("{}{}", names.empty() ? "" : "+", weight_format_name(format));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,5 +62,7 @@ ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig
 
 /// The formats of the matrices of the layers and the head: "bf16", "Q4_K+Q6_K".
 std::string formats_in_use(const ModelWeights& weights);
+/// In that form.
+std::string names_of(const std::set<WeightFormat>& formats);
 
 }  // namespace quire::backend::cpu

@@ -54,6 +54,15 @@ FitError error_of(const JsonObject& object) {
 
 }  // namespace
 
+std::string weights_in(std::string_view device) {
+  constexpr std::string_view kBefore = " parameters, ";
+  const size_t before = device.find(kBefore);
+  if (before == std::string_view::npos) return {};
+  const std::string_view rest = device.substr(before + kBefore.size());
+  const size_t after = rest.find(" weights");
+  return std::string(after == std::string_view::npos ? "" : rest.substr(0, after));
+}
+
 std::string check_cost_file_for(const CostRun& run, const CostFile& file, const std::filesystem::path& path,
                                 bool force) {
   std::string differs;
@@ -64,6 +73,9 @@ std::string check_cost_file_for(const CostRun& run, const CostFile& file, const 
   };
   compare("model", file.cost.model, run.model);
   compare("machine", file.cost.machine, run.machine);
+  if (const std::string weights = weights_in(file.device); !weights.empty()) {
+    compare("format of the weights", weights, run.weights);
+  }
   if (differs.empty()) return {};
   const std::string what = fmt::format("{}: is a cost model of something else:{}", path.string(), differs);
   if (!force) throw Error(fmt::format("{}; --force takes its times all the same", what));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/sim/cost_model.h"
@@ -35,11 +36,17 @@ inline constexpr FileKind kCostFile{"cost model", "{\"quire_cost\":"};
 struct CostRun {
   std::string model;    // startup::model_name
   std::string machine;  // machine_name()
+  std::string weights;  // their format: weights_in
 };
 
-/// Throws Error, naming both, if the file is of another model or machine than the run's: its times are then
-/// not those of this run. With `force` it returns that as a warning, to be repeated in all that the run
-/// writes; "" if they fit. `path`: of the file, for the message.
+/// The format of the weights in what Backend::describe says, as "bf16"; "" if it names none, as that of a
+/// simulated device.
+std::string weights_in(std::string_view device);
+
+/// Throws Error, naming both, if the file is of another model, machine or format of the weights than the
+/// run's (a file that names no format is of any): its times are then not those of this run. With `force` it
+/// returns that as a warning, to be repeated in all that the run writes; "" if they fit. `path`: of the file,
+/// for the message.
 std::string check_cost_file_for(const CostRun& run, const CostFile& file, const std::filesystem::path& path,
                                 bool force);
 
