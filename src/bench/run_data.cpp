@@ -130,6 +130,9 @@ RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& reque
     run.complaints.push_back(fmt::format("Interrupted: {} of {} requests had not ended.", with_commas(open),
                                          with_commas(report.requests)));
   }
+  if (const std::string text = sim::extrapolation_text(report); !text.empty()) {
+    run.complaints.push_back(text + ".");
+  }
   for (const sim::GroupOutcome& of : builder.by_tenant()) run.groups.push_back({"tenant", of});
   for (const sim::GroupOutcome& of : builder.by_priority()) run.groups.push_back({"priority", of});
   const std::span<const sim::KeptRequest> records = requests.records();

@@ -246,12 +246,7 @@ void print_results(const Options& options, const Followers& followers, const sim
   if (const std::string source = cost_source(config.cost); !source.empty()) {
     fmt::print("\nThe times of steps are those of {}\n", source);
   }
-  if (report.extrapolated > 0) {
-    fmt::print(
-        "\n{} of {} steps lie beyond what the cost model was fitted to (more tokens, sequences or context): "
-        "their times are extrapolated\n",
-        with_commas(report.extrapolated), with_commas(report.totals.steps));
-  }
+  if (const std::string text = sim::extrapolation_text(report); !text.empty()) fmt::print("\n{}\n", text);
   // Not on standard output, which is the same every time.
   if (is_terminal(stderr)) {
     fmt::print(stderr, "simulated in {:.3f} s: {} tokens/s\n", took,

@@ -16,7 +16,8 @@ namespace quire::engine {
 
 /// Runs beside an engine and predicts, by a model of the time of a step, how long each step takes, and when
 /// each request will have its first token and its end. It counts how wrong it was, and warns once in the log
-/// when it is off (Drift). All methods are for the engine thread, except metrics_text.
+/// when it is off (Drift). It counts what it extrapolated (StepCost::is_extrapolated), and warns once of
+/// that. All methods are for the engine thread, except metrics_text.
 class Shadow final : public StepSink {
  public:
   /// The most sequences that may wait (SchedulerConfig::max_waiting): each arrival looks at all of them.
@@ -31,7 +32,8 @@ class Shadow final : public StepSink {
   /// Of a step that has been planned.
   Nanos time_of(const control::StepPlan& plan) const;
 
-  /// See QueueForecast. If the outlook keeps all promises, the caller adds the request.
+  /// See QueueForecast; counts it if it needs the time of a step beyond the fit. If the outlook keeps all
+  /// promises, the caller adds the request.
   Outlook foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
                   const Newcomer& newcomer, Nanos begins, StepTokens budget);
   /// Times from a request's arrival. `in_time`: whether a promise was kept; empty: there was none.
@@ -45,10 +47,14 @@ class Shadow final : public StepSink {
   std::string metrics_text() const { return metrics_.text(); }
 
  private:
-  const StepCosts costs_;
+  void warn_of_extrapolation() noexcept;
+
+  const StepCosts costs_;  // sets extrapolated_
   const bool promises_;
   Drift drift_;
   bool warned_ = false;
+  bool warned_of_extrapolation_ = false;
+  bool extrapolated_ = false;  // since it was last reset
   ShadowMetrics metrics_;
   QueueForecast queue_{costs_};
 };

@@ -29,6 +29,7 @@ struct ShadowMetrics::Impl {
     Counter* observed_device = nullptr;
     Counter* observed_host = nullptr;
     prometheus::Gauge* bias = nullptr;
+    Counter* extrapolated = nullptr;
   };
   /// Of a time of requests.
   struct Requests {
@@ -53,6 +54,9 @@ struct ShadowMetrics::Impl {
                          "Predicted over observed time of the last 256 steps of a kind, less 1; 0 before "
                          "the first")
                      .Register(registry);
+    auto& extrapolated =
+        counters("quire:extrapolated_steps_total",
+                 "Steps beyond what the cost model was fitted to: their predicted times are extrapolated");
     for (size_t i = 0; i < steps.size(); ++i) {
       const std::string kind(kStepKindNames[i]);
       const auto of = [&](auto& family, const char* phase) {
@@ -64,7 +68,7 @@ struct ShadowMetrics::Impl {
       Labels all = labels;
       all["kind"] = kind;
       steps[i] = {of(predicted, "device"), of(predicted, "host"), of(observed, "device"),
-                  of(observed, "host"), &bias.Add(all)};
+                  of(observed, "host"),    &bias.Add(all),        &extrapolated.Add(all)};
     }
     auto& refused =
         counters("quire:admission_refused_total",
@@ -101,6 +105,10 @@ struct ShadowMetrics::Impl {
   std::array<Counter*, 2> refused_by{};
   Requests ttft = requests("ttft", "from arrival to the first token");
   Requests e2e = requests("e2e", "from arrival to the end of a request");
+  Counter& extrapolated_forecasts =
+      counters("quire:extrapolated_forecasts_total",
+               "Requests foretold with steps beyond what the cost model was fitted to")
+          .Add(labels);
   Counter& promised =
       counters("quire:deadlines_promised_total", "Requests with a deadline that --admission slo has admitted")
           .Add(labels);
@@ -118,10 +126,12 @@ void ShadowMetrics::step(StepKind kind, const StepCost& predicted, const StepCos
   of.observed_device->Increment(observed.device * 1e-9);
   of.observed_host->Increment(observed.host * 1e-9);
   of.bias->Set(bias);
+  if (predicted.is_extrapolated) of.extrapolated->Increment();
 }
 
 void ShadowMetrics::first_token(Nanos predicted, Nanos observed) { impl_->ttft.add(predicted, observed); }
 void ShadowMetrics::end(Nanos predicted, Nanos observed) { impl_->e2e.add(predicted, observed); }
+void ShadowMetrics::extrapolated_forecast() { impl_->extrapolated_forecasts.Increment(); }
 void ShadowMetrics::promised() { impl_->promised.Increment(); }
 void ShadowMetrics::kept() { impl_->kept.Increment(); }
 void ShadowMetrics::refused(bool broke_another) { impl_->refused_by[broke_another ? 1 : 0]->Increment(); }

@@ -19,6 +19,8 @@ class ShadowMetrics {
   void step(StepKind kind, const StepCost& predicted, const StepCost& observed, double bias);
   void first_token(Nanos predicted, Nanos observed);
   void end(Nanos predicted, Nanos observed);
+  /// A request was foretold with steps whose times are extrapolated.
+  void extrapolated_forecast();
   void promised();
   void kept();
   /// `broke_another`: its admission would have broken the promise to another request.

@@ -8,8 +8,9 @@ namespace quire::engine {
 
 /// How long a step is expected to take, in nanoseconds.
 struct StepCost {
-  double device = 0;  // in its phases: compute and sample
-  double host = 0;    // in the rest of the step
+  double device = 0;             // in its phases: compute and sample
+  double host = 0;               // in the rest of the step
+  bool is_extrapolated = false;  // the step lies beyond what the model was fitted to
 
   double whole() const { return device + host; }
 };

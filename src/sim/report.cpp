@@ -109,6 +109,15 @@ std::string cost_text(const backend::sim::CostModel& of) {
       ms(cost.step), cost.prefill_tokens_per_ms, ms(cost.decode), ms(cost.decode_more), ms(cost.swap_block));
 }
 
+std::string extrapolation_text(const SimulationReport& report) {
+  if (report.extrapolated == 0) return {};
+  return fmt::format(
+      "{} of {} steps lie beyond what the cost model was fitted to (more tokens, sequences or context): "
+      "their "
+      "times are extrapolated",
+      with_commas(report.extrapolated), with_commas(report.totals.steps));
+}
+
 std::string_view refusal_key(Refusal why) {
   constexpr std::string_view kKeys[] = {"too_long_for_model", "too_long_for_pool", "queue_full",
                                         "conversation"};

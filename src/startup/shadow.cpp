@@ -44,7 +44,8 @@ engine::StepCosts step_costs(backend::sim::FittedCost cost, bool simulated) {
   return [cost = std::move(cost), simulated](const backend::StepWork& work) {
     const double device = cost.device_time(work);
     const double host = cost.host_time(work);
-    return simulated ? engine::StepCost{device + host, 0} : engine::StepCost{device, host};
+    const bool beyond = cost.extrapolates(work);
+    return simulated ? engine::StepCost{device + host, 0, beyond} : engine::StepCost{device, host, beyond};
   };
 }
 

@@ -103,6 +103,27 @@ TEST(Shadow, WarnsOnceWhenItIsOff) {
           "quire:predicted_step_seconds_total{kind=\"decode\",model_name=\"fox\",phase=\"device\"} 8."));
 }
 
+TEST(Shadow, CountsWhatItExtrapolatesAndWarnsOnce) {
+  Shadow shadow(
+      [](const backend::StepWork& work) {
+        return StepCost{.device = 1e7, .host = 0, .is_extrapolated = work.decoding > 4};
+      },
+      "fox", false);
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 10; ++i) shadow.take(decode_step(10'000'000));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  backend::StepRecord beyond = decode_step(10'000'000);
+  beyond.work.decoding = 5;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) shadow.take(beyond);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_THAT(said, HasSubstr("beyond what the cost model was fitted to"));
+  const std::string metrics = shadow.metrics_text();
+  EXPECT_THAT(metrics, HasSubstr("quire:extrapolated_steps_total{kind=\"decode\",model_name=\"fox\"} 3\n"));
+  EXPECT_THAT(metrics, HasSubstr("quire:extrapolated_steps_total{kind=\"mixed\",model_name=\"fox\"} 0\n"));
+}
+
 /// An engine with a shadow to which each step takes 10 ms.
 struct ShadowedEngine {
   explicit ShadowedEngine(bool promises)

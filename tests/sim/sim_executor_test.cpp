@@ -402,5 +402,27 @@ TEST(PacedExecutor, StepsLastAsLongAsTheModelSays) {
   }
 }
 
+TEST(PacedExecutor, WarnsOnceOfTimesThatAreExtrapolated) {
+  backend::sim::FittedCost cost;
+  cost.knots = {0};
+  cost.device.token = cost.host.token = {1};
+  const auto warnings = [&] {
+    backend::sim::PacedExecutor paced(
+        std::make_unique<backend::sim::SimExecutor>(four_slots(), cost, backend::sim::SimTokens{}), 100);
+    testing::internal::CaptureStderr();
+    for (const uint32_t slot : {0U, 1U}) {
+      control::StepPlan plan = prompt_plan();
+      plan.added[0].slot = plan.seqs[0].slot = slot;
+      paced.wait(paced.submit(plan));
+    }
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string said = warnings();
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_NE(said.find("beyond what the cost model was fitted to"), std::string::npos);
+  cost.most.prefill_tokens = 1000;
+  EXPECT_EQ(warnings(), "");
+}
+
 }  // namespace
 }  // namespace quire::sim

@@ -3,11 +3,21 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/log.h"
+
 namespace quire::backend::sim {
 
 Ticket PacedExecutor::submit(const control::StepPlan& plan) {
   submitted_.push_back(std::chrono::steady_clock::now());
-  return inner_->submit(plan);
+  const Ticket ticket = inner_->submit(plan);
+  if (!warned_ && inner_->extrapolated() > 0) {
+    warned_ = true;
+    log_warning(
+        "--cost: a step lies beyond what the cost model was fitted to (more tokens, sequences or context): "
+        "its "
+        "time is extrapolated, as that of others may be");
+  }
+  return ticket;
 }
 
 control::StepResult PacedExecutor::wait(Ticket ticket) {
