@@ -133,6 +133,18 @@ void EngineMetrics::choice_ended(const EndedChoice& choice) {
 
 void EngineMetrics::request_ended(uint32_t most_tokens) { impl_->longest_answer.Observe(most_tokens); }
 
+void EngineMetrics::cost_warning(const std::string& flag, const std::string& warning) {
+  prometheus::Labels labels = impl_->labels;
+  labels["flag"] = flag;
+  labels["warning"] = warning;
+  prometheus::BuildGauge()
+      .Name("quire:cost_warning")
+      .Help("1: the times of a cost model are not those of this server, and taken all the same (--force)")
+      .Register(impl_->registry)
+      .Add(labels)
+      .Set(1);
+}
+
 std::string EngineMetrics::text() const {
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }

@@ -41,6 +41,8 @@ class EngineMetrics {
   void choice_ended(const EndedChoice& choice);
   /// To be called once per request. `most_tokens`: the tokens of its longest choice.
   void request_ended(uint32_t most_tokens);
+  /// The costs that the flag names are of something else, and taken by --force. To be called once per flag.
+  void cost_warning(const std::string& flag, const std::string& warning);
 
   /// The text exposition format.
   std::string text() const;

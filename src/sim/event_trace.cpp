@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <boost/json/serialize.hpp>
+#include <boost/json/string.hpp>
 #include <fmt/format.h>
 
 #include "base/file_error.h"
@@ -20,14 +22,15 @@ std::string trace_time(Nanos time) { return fmt::format("{}.{:03}", time / 1000,
 
 }  // namespace
 
-const FileKind EventTrace::kKind{
-    "trace of events of quire simulate",
-    "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"quire simulate\"},"};
+const FileKind EventTrace::kKind{"trace of events of quire simulate",
+                                 "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"quire simulate\""};
 
 EventTrace::EventTrace(const std::filesystem::path& path, const Simulation& simulation)
     : path_(path), simulation_(simulation), file_(path, std::ios::binary) {
   if (!file_) throw file_error(path, "cannot be written");
-  file_ << kKind.begins << "\"traceEvents\":[\n";
+  file_ << kKind.begins
+        << fmt::format(",\"cost\":{}}},\"traceEvents\":[\n",
+                       boost::json::serialize(boost::json::string(cost_text(simulation.executor().cost()))));
   const std::array<std::pair<int, std::string_view>, 2> names = {
       {{kDevice, "device"}, {kRequests, "requests"}}};
   for (const auto& [process, name] : names) {
@@ -113,7 +116,7 @@ void EventTrace::unfinished(const SimulatedRequest& of, Nanos now) {
 }
 
 void EventTrace::end() {
-  file_ << "\n]}\n";
+  file_ << fmt::format("\n],\"extrapolated_steps\":{}}}\n", simulation_.executor().extrapolated());
   file_.close();
   if (file_.fail()) throw file_error(path_, "cannot be written");
 }

@@ -186,7 +186,10 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   config.vocab_size = facts.vocab_size;
   if (options.device->is_simulated) {
     warning = options.cost.check_for({.model = model_name(options.model.model), .machine = machine_name()});
-    if (!warning.empty()) log_warning(warning);
+    if (!warning.empty()) {
+      log_warning(warning);
+      metrics.cost_warning("--cost", warning);
+    }
     if (options.cost.check_kv) config.adapt_sampling = backend::sim::tell_history;
   }
   backend = options.device->make(options, facts, *tokenizer);
@@ -204,7 +207,10 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   open_files(options, served_name);
   if (cost) {
     const std::string of_shadow = check_shadow(*cost, options, backend->describe());
-    if (!of_shadow.empty()) log_warning("--shadow: " + of_shadow);
+    if (!of_shadow.empty()) {
+      log_warning("--shadow: " + of_shadow);
+      metrics.cost_warning("--shadow", of_shadow);
+    }
     shadow = make_shadow(std::move(*cost), options, served_name);
   }
   engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,

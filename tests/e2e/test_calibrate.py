@@ -1,5 +1,6 @@
 """quire calibrate: it finds the costs of a device that hides them, and says what it cannot do."""
 import json
+import re
 import subprocess
 
 import pytest
@@ -63,7 +64,19 @@ def test_another_jitter_seed_gives_another_run_of_the_same_workload(fitted, tmp_
 
 def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     said = quire("simulate", "--requests", 5, "--prompt-len", 3000, "--output-len", 20, "--max-num-seqs", 64, "--num-blocks", 4096, "--cost", fitted[0])
-    assert "lie beyond what the cost model was fitted to" in said
+    beyond = re.search(r"(\d+ of \d+ steps) lie beyond what the cost model was fitted to", said)[1]
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    run = ["simulate", "--requests", 5, "--output-len", 20, "--max-num-seqs", 64, "--num-blocks", 4096, "--cost", fitted[0], "--html", page]
+    quire(*run, "--prompt-len", 3000, "--perfetto", trace)
+    assert f'<p class="alarm">{beyond} lie beyond what the cost model was fitted to' in page.read_text()
+    kept = json.loads(trace.read_text())
+    assert str(kept["extrapolated_steps"]) == beyond.split(" of")[0]
+    assert kept["otherData"]["cost"].startswith("fitted to steps of llama-quire-stories-5m on ")
+    quire(*run, "--prompt-len", 20, "--perfetto", trace)
+    assert "beyond what" not in page.read_text() and json.loads(trace.read_text())["extrapolated_steps"] == 0
+    said = subprocess.run([QUIRE, "bench", "throughput", MODEL, "--device", "sim", "--cost", fitted[0], "--requests", "2", "--prompt-len", "400",
+                           "--max-num-batched-tokens", "512", "--output-len", "3"], capture_output=True, text=True, timeout=300)
+    assert said.returncode == 0 and said.stderr.count("--cost: a step lies beyond what the cost model was fitted to") == 1, said.stderr
 
 
 def test_a_server_runs_at_the_fitted_pace(fitted, tmp_path):

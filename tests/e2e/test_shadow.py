@@ -50,10 +50,14 @@ def this_machine(folder):
     return re.search(r"the machine is 'a burrow', and this run's is '([^']*)'", said)[1]
 
 
-def labelled(server, start):
+def metrics_text(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("GET", "/metrics")
-    for line in connection.getresponse().read().decode().splitlines():
+    return connection.getresponse().read().decode()
+
+
+def labelled(server, start):
+    for line in metrics_text(server).splitlines():
         if line.startswith(start):
             return float(line.rsplit(" ", 1)[1])
     raise AssertionError(f"{start} is not among the metrics")
@@ -122,6 +126,29 @@ def test_a_model_that_is_off_is_named_once(cost, tmp_path):
         assert labelled(server, 'quire:step_bias{kind="decode"') < -0.4
 
 
+def test_what_lies_beyond_the_fit_is_counted_and_said_once(cost, tmp_path):
+    """Fitted to prompts of 15 tokens and short contexts: a prompt of 20 is beyond, and so is a long answer, which is known at its arrival."""
+    kept = json.loads(cost.read_text())
+    few = cost_model(tmp_path, "few.json", machine=kept["machine"], most={**kept["most"], "prefill_tokens": 15, "decode_context": 60})
+    with served(cost, few, "--admission", "slo") as server:
+        assert complete(server, prompt=[7] * 10)[0] == 200
+        assert "beyond what" not in server.output() and labelled(server, "quire:extrapolated_forecasts_total") == 0
+        assert complete(server, prompt=[8] * 20, ttft_deadline_ms=5000)[0] == 200
+        assert complete(server, prompt=[9] * 10, max_tokens=80)[0] == 200
+        server.wait_until_idle()
+        assert server.output().count("--shadow: a step lies beyond what the cost model was fitted to") == 1
+        assert labelled(server, 'quire:extrapolated_steps_total{kind="prefill"') == 1
+        assert labelled(server, 'quire:extrapolated_steps_total{kind="decode"') >= 20
+        assert labelled(server, "quire:extrapolated_forecasts_total") == 2
+        assert "--cost: a step lies" not in server.output()
+    with QuireServer("--device", "sim", "--cost", few, *SMALL) as server:
+        assert complete(server, prompt=[7] * 10)[0] == 200 and "beyond what" not in server.output()
+        for _ in range(2):
+            assert complete(server, prompt=[8] * 20)[0] == 200
+        server.wait_for("--cost: a step lies beyond what the cost model was fitted to")
+        assert server.output().count("beyond what the cost model was fitted to") == 1
+
+
 def test_promises_are_kept_and_others_refused(cost):
     """One runs at a time, some 0.6 s each: of ten at once that want their first token within 1.5 s, some have to come back."""
     with served(cost, cost, "--admission", "slo", seqs=1) as server:
@@ -173,6 +200,13 @@ def test_the_costs_of_another_are_refused(cost, tmp_path):
     with served(cost, other, "--force") as server:
         assert "hedgehog" in server.output()
         assert complete(server, WISH)[0] == 200
+        warning = next(line for line in metrics_text(server).splitlines() if line.startswith("quire:cost_warning"))
+        assert 'flag="--shadow"' in warning and "the model is 'hedgehog'" in warning
+    with QuireServer("--device", "sim", "--cost", other, "--force", *SMALL) as server:
+        warning = next(line for line in metrics_text(server).splitlines() if line.startswith("quire:cost_warning"))
+        assert 'flag="--cost"' in warning and "the model is 'hedgehog'" in warning
+    with served(cost, cost) as server:
+        assert "quire:cost_warning" not in metrics_text(server)
     of_cpu = {"machine": json.loads(cost.read_text())["machine"], "device": "5 parameters, int8 weights, K/V in bf16"}
     said = fails("--shadow", cost_model(tmp_path, "int8.json", **of_cpu))  # of the real model, in bf16
     assert "the format of the weights is 'int8', and this run's is 'bf16'" in said and "--force" in said

@@ -49,6 +49,17 @@ TEST(Engine, TracesEveryStep) {
   EXPECT_EQ(hits, 3U * 48U);
 }
 
+TEST(EngineMetrics, HaveTheWarningsOfCosts) {
+  EngineMetrics metrics("fox");
+  EXPECT_THAT(metrics.text(), testing::Not(testing::HasSubstr("cost_warning")));
+  metrics.cost_warning("--cost", "of a \"hen\"");
+  metrics.cost_warning("--shadow", "of a hedgehog");
+  EXPECT_THAT(metrics.text(),
+              testing::AllOf(testing::HasSubstr("quire:cost_warning{flag=\"--cost\",model_name=\"fox\","
+                                                "warning=\"of a \\\"hen\\\"\"} 1\n"),
+                             testing::HasSubstr("warning=\"of a hedgehog\"} 1\n")));
+}
+
 TEST(Engine, CountsInPrometheusForm) {
   Rig rig;
   Inbox inbox;

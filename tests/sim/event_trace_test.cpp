@@ -98,6 +98,21 @@ TEST_F(EventTraceFile, HasEachStepAndEachRequest) {
   EXPECT_GT(totals_.refused, 0U);
 }
 
+TEST_F(EventTraceFile, SaysWhoseTimesTheStepsHave) {
+  BusyRun run = busy_run();
+  backend::sim::FittedCost cost;
+  cost.knots = {0};
+  cost.device.token = cost.host.token = {1000};
+  cost.model = "fox";
+  cost.machine = "a \"burrow\"";
+  cost.most.decoding = 1;
+  run.config.cost = cost;
+  trace(run, 50);
+  const json::value file = read_json_file(path_);
+  EXPECT_EQ(text(file.at("otherData"), "cost"), "fitted to steps of fox on a \"burrow\"");
+  EXPECT_GT(file.at("extrapolated_steps").as_int64(), 30);
+}
+
 TEST_F(EventTraceFile, EndsWhatHasNotEndedWithTheRun) {
   const json::array events = trace(busy_run(), 40);
   ASSERT_LT(totals_.finished, 10U);
