@@ -44,8 +44,7 @@ void Shadow::warn_of_extrapolation() noexcept {
   warned_of_extrapolation_ = true;
   log_warning(
       "--shadow: a step lies beyond what the cost model was fitted to (more tokens, sequences or context): "
-      "its "
-      "time is extrapolated, as that of others may be; quire:extrapolated_steps_total counts them");
+      "its time is extrapolated, as that of others may be; quire:extrapolated_steps_total counts them");
 }
 
 Nanos Shadow::time_of(const control::StepPlan& plan) const {

@@ -14,8 +14,7 @@ Ticket PacedExecutor::submit(const control::StepPlan& plan) {
     warned_ = true;
     log_warning(
         "--cost: a step lies beyond what the cost model was fitted to (more tokens, sequences or context): "
-        "its "
-        "time is extrapolated, as that of others may be");
+        "its time is extrapolated, as that of others may be");
   }
   return ticket;
 }
