@@ -15,6 +15,7 @@
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/amounts.h"
 #include "base/error.h"
@@ -23,6 +24,7 @@
 #include "bench/sweep_page.h"
 #include "cli/flags.h"
 #include "cli/message_reader.h"
+#include "cli/run_columns.h"
 #include "cli/sim_options.h"
 #include "cli/simulate_options.h"
 #include "cli/terminal.h"
@@ -56,11 +58,6 @@ SimulateOptions parse_run(const WhatIf& asked, const std::vector<std::string>& m
   }
   return options;
 }
-
-struct RunResult {
-  sim::SimulationConfig config;
-  sim::SimulationReport report;
-};
 
 /// nullopt after an interrupt.
 std::optional<RunResult> simulate_run(const SimulateOptions& options, const sim::Slo& slo) {
@@ -136,62 +133,8 @@ std::vector<SimulateOptions> parse_all(const WhatIf& asked, const std::vector<Co
 
 // ---- tables ----
 
-std::string number(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
-std::string ms(Nanos time) { return number(static_cast<double>(time) / 1e6, 1); }
-
-/// A figure of a run: its head in a table and in a file, and its text.
-struct Column {
-  const char* head;
-  const char* name;
-  std::function<std::string(const RunResult&)> text;
-};
-
-std::vector<Column> columns_of(const sim::Slo& slo, bool in_file) {
-  std::vector<Column> columns;
-  const auto add = [&](const char* head, const char* name, auto text) {
-    columns.push_back({head, name, text});
-  };
-  add("requests/s", "requests_per_second",
-      [](const RunResult& run) { return number(run.report.per_second(run.report.totals.finished), 2); });
-  add("tokens/s", "output_tokens_per_second",
-      [](const RunResult& run) { return number(run.report.per_second(run.report.output_tokens), 1); });
-  const auto times = [&](const char* mean_head, const char* mean, const char* p99_head, const char* p99,
-                         sim::Percentiles sim::SimulationReport::*of) {
-    add(mean_head, mean, [of](const RunResult& run) { return ms((run.report.*of).mean); });
-    add(p99_head, p99, [of](const RunResult& run) { return ms((run.report.*of).p99); });
-  };
-  times("TTFT ms", "ttft_mean_ms", "p99", "ttft_p99_ms", &sim::SimulationReport::ttft);
-  times("TPOT ms", "tpot_mean_ms", "p99", "tpot_p99_ms", &sim::SimulationReport::tpot);
-  times("E2E ms", "e2e_mean_ms", "p99", "e2e_p99_ms", &sim::SimulationReport::e2e);
-  add("hits %", "prefix_hit_percent", [](const RunResult& run) {
-    const control::StepStats& last = run.report.last;
-    return number(percent(last.total_prefix_hit_tokens, last.total_prefix_queried_tokens), 1);
-  });
-  add("preempted", "preemptions",
-      [](const RunResult& run) { return std::to_string(run.report.last.total_preemptions); });
-  add("refused", "refused", [](const RunResult& run) { return std::to_string(run.report.totals.refused); });
-  if (slo.any()) {
-    add("met %", "attainment_percent",
-        [](const RunResult& run) { return number(percent(run.report.good, run.report.requests), 1); });
-    add("good/s", "good_requests_per_second",
-        [](const RunResult& run) { return number(run.report.per_second(run.report.good), 2); });
-  }
-  if (!in_file) return columns;
-  add("", "requests", [](const RunResult& run) { return std::to_string(run.report.requests); });
-  add("", "finished", [](const RunResult& run) { return std::to_string(run.report.totals.finished); });
-  add("", "seconds", [](const RunResult& run) { return number(run.report.seconds(), 3); });
-  add("", "steps", [](const RunResult& run) { return std::to_string(run.report.totals.steps); });
-  add("", "evictions", [](const RunResult& run) { return std::to_string(run.report.last.total_evictions); });
-  add("", "peak_blocks", [](const RunResult& run) { return std::to_string(run.report.totals.peak_blocks); });
-  add("", "peak_waiting",
-      [](const RunResult& run) { return std::to_string(run.report.totals.peak_waiting); });
-  add("", "in_time", [](const RunResult& run) { return std::to_string(run.report.in_time); });
-  add("", "extrapolated_steps", [](const RunResult& run) { return std::to_string(run.report.extrapolated); });
-  add("", "cost", [](const RunResult& run) { return cost_source(run.config.cost); });
-  return columns;
-}
-
-/// A line of the table: a combination, cells that are not of a run, and maybe a run.
+/// A line of the table: a combination, cells that are not of a run, and maybe a run. An empty cell is one
+/// without a figure: in a table for people "-".
 struct Line {
   const Combination* values = nullptr;
   std::vector<std::string> more;
@@ -213,6 +156,7 @@ TextTable table_of(const WhatIf& asked, const std::vector<std::string>& more, co
     row.insert(row.end(), line.values->begin(), line.values->end());
     row.insert(row.end(), line.more.begin(), line.more.end());
     for (const Column& column : columns) row.push_back(line.run == nullptr ? "" : column.text(*line.run));
+    if (!in_file) std::ranges::replace(row, std::string(), std::string("-"));
   }
   return table;
 }
@@ -256,10 +200,30 @@ void write_files(const WhatIf& asked, const TextTable& csv, const json::object& 
   if (!asked.json_file.empty()) write_output_file(asked.json_file, kSweepJson, json::serialize(root) + "\n");
 }
 
+/// Runs in which no request finished, each as "with num-blocks 1: WHY".
+using Failures = std::vector<std::string>;
+
+/// `why`: as sim::refusal_texts.
+std::string failure_of(const WhatIf& asked, const Combination& values, const std::vector<std::string>& why) {
+  std::string with;
+  for (size_t i = 0; i < values.size(); ++i) {
+    with += fmt::format("{}{} {}", i == 0 ? "with " : ", ", asked.axes[i].flag, values[i]);
+  }
+  return fmt::format("{}{}{}", with, with.empty() ? "" : ": ", fmt::join(why, "; "));
+}
+
+/// Throws Error if no request finished in any of `all` runs, before anything is printed or written of them.
+void check_failures(const Failures& failures, size_t all) {
+  if (failures.size() < all) return;
+  throw Error(
+      fmt::format("no request finished{} {}", all > 1 ? " in any run; the first," : ":", failures.front()));
+}
+
 /// Says on standard error that not all is there. Returns the exit status.
-int judge(size_t done, size_t all) {
+int judge(size_t done, size_t all, const Failures& failures) {
   std::fflush(stdout);
-  if (!InterruptNote::interrupted().exchange(false)) return 0;
+  for (const std::string& failure : failures) fmt::print(stderr, "quire: no request finished {}\n", failure);
+  if (!InterruptNote::interrupted().exchange(false)) return failures.empty() ? 0 : 1;
   fmt::print(stderr, "quire: interrupted; {} of {} runs had not ended\n", all - done, all);
   return 128 + SIGINT;
 }
@@ -295,15 +259,20 @@ int sweep(const WhatIf& asked) {
   for_all(all.size(), [&](size_t i) { results[i] = simulate_run(options[i], asked.slo); });
   std::vector<Line> lines;
   json::array runs;
+  Failures failures;
   uint64_t extrapolated = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     if (!results[i]) continue;
+    if (!results[i]->finished_any()) {
+      failures.push_back(failure_of(asked, all[i], sim::refusal_texts(results[i]->report.totals)));
+    }
     lines.push_back({&all[i], {}, &*results[i], {}});
     json::object run{{"flags", flags_json(asked, all[i])}};
-    for (auto& [key, value] : to_json(results[i]->report, results[i]->config, asked.slo)) run[key] = value;
+    for (auto& [key, value] : json_of(*results[i], asked.slo)) run[key] = value;
     runs.push_back(std::move(run));
     extrapolated += results[i]->report.extrapolated;
   }
+  check_failures(failures, all.size());
   fmt::print("{}", table_of(asked, {}, lines, false).text(asked.axes.size()));
   note_cost(options);
   note_extrapolation(extrapolated);
@@ -311,7 +280,7 @@ int sweep(const WhatIf& asked) {
   root["runs"] = std::move(runs);
   write_files(asked, table_of(asked, {}, lines, true), root);
   write_page(asked, "A sweep of simulations", {}, lines, all.size() - lines.size());
-  return judge(lines.size(), all.size());
+  return judge(lines.size(), all.size(), failures);
 }
 
 // ---- --find-capacity ----
@@ -354,9 +323,16 @@ uint64_t requests_for(const Load& load, double at, const sim::Slo& slo) {
 struct Search {
   sim::LoadLimit limit;
   std::optional<RunResult> at;  // the run with that load
+  /// Why none of its requests finishes at any load; empty: some do.
+  std::vector<std::string> nothing_fits;
+
+  bool ended() const { return !limit.tried.empty() || !nothing_fits.empty(); }
 };
 
 struct Interrupted {};
+struct NothingFits {
+  std::vector<std::string> why;
+};
 
 Search search(const WhatIf& asked, const Load& load, std::vector<std::string> arguments,
               bool choose_requests) {
@@ -370,6 +346,10 @@ Search search(const WhatIf& asked, const Load& load, std::vector<std::string> ar
       if (choose_requests) own.push_back(fmt::format("--requests={}", requests_for(load, at, asked.slo)));
       std::optional<RunResult> run = simulate_run(parse_run(asked, own, false), asked.slo);
       if (!run) throw Interrupted();
+      const sim::SimulationTotals& totals = run->report.totals;
+      if (!run->finished_any() && totals.refused_by[static_cast<size_t>(sim::Refusal::kQueueFull)] == 0) {
+        throw NothingFits{sim::refusal_texts(totals)};
+      }
       if (!asked.slo.attained(run->report.good, run->report.requests)) return false;
       if (at > held) {
         held = at;
@@ -379,13 +359,21 @@ Search search(const WhatIf& asked, const Load& load, std::vector<std::string> ar
     });
   } catch (const Interrupted&) {
     return {};
+  } catch (const NothingFits& none) {
+    out.nothing_fits = none.why;
   }
   return out;
 }
 
-std::string load_text(const Load& load, const sim::LoadLimit& limit) {
+std::string load_text(const Load& load, const Search& search) {
+  const sim::LoadLimit& limit = search.limit;
+  if (!search.nothing_fits.empty()) return {};
   if (limit.load == 0) return fmt::format("under {:g}", load.range.least);
   return fmt::format("{}{:.{}f}", limit.is_most ? "over " : "", limit.load, load.range.whole ? 0 : 2);
+}
+
+json::value load_json(const Search& search) {
+  return search.nothing_fits.empty() ? json::value(search.limit.load) : json::value();
 }
 
 /// Throws Error if a flag of the runs has no meaning in a search.
@@ -408,6 +396,42 @@ std::vector<std::string> without_flags(std::vector<std::string> arguments,
   return arguments;
 }
 
+/// What the searches found.
+struct Capacities {
+  std::vector<Line> lines;
+  json::array rows;
+  Failures failures;
+  uint64_t extrapolated = 0;
+};
+
+/// `of`: a search for each seed from `seed` on, all of which have ended; they are sorted by what they found.
+void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const Combination& values,
+                  std::span<Search> of, uint64_t seed) {
+  json::array seeds;
+  for (size_t k = 0; k < of.size(); ++k) {
+    json::object one{{"seed", seed + k}, {"load", load_json(of[k])}, {"is_most", of[k].limit.is_most}};
+    if (of[k].at) {
+      one["report"] = json_of(*of[k].at, asked.slo);
+      out.extrapolated += of[k].at->report.extrapolated;
+    }
+    seeds.push_back(std::move(one));
+  }
+  if (std::ranges::none_of(of, [](const Search& each) { return each.nothing_fits.empty(); })) {
+    out.failures.push_back(failure_of(asked, values, of.front().nothing_fits));
+  }
+  std::ranges::stable_sort(of, {}, [](const Search& each) { return each.limit.load; });
+  const Search& median = of[of.size() / 2];
+  out.lines.push_back({&values,
+                       {load_text(load, median), load_text(load, of.front()), load_text(load, of.back())},
+                       median.at ? &*median.at : nullptr,
+                       {median.limit.load, of.front().limit.load, of.back().limit.load}});
+  out.rows.push_back({{"flags", flags_json(asked, values)},
+                      {"median", load_json(median)},
+                      {"least", load_json(of.front())},
+                      {"most", load_json(of.back())},
+                      {"seeds", std::move(seeds)}});
+}
+
 int find_capacity(WhatIf asked) {
   const std::vector<Combination> all = combinations(asked.axes);
   const std::vector<SimulateOptions> options = parse_all(asked, all);
@@ -425,51 +449,28 @@ int find_capacity(WhatIf asked) {
     found[i] = search(asked, load, std::move(arguments), choose_requests);
   });
 
-  std::vector<Line> lines;
-  json::array rows;
+  Capacities got;
   size_t done = 0;
-  uint64_t extrapolated = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::span<Search> of(&found[i * asked.seeds], asked.seeds);
-    const auto ended = static_cast<size_t>(
-        std::ranges::count_if(of, [](const Search& each) { return !each.limit.tried.empty(); }));
+    const auto ended = static_cast<size_t>(std::ranges::count_if(of, &Search::ended));
     done += ended;
-    if (ended < of.size()) continue;
-    json::array seeds;
-    for (size_t k = 0; k < of.size(); ++k) {
-      json::object one{{"seed", seed + k}, {"load", of[k].limit.load}, {"is_most", of[k].limit.is_most}};
-      if (of[k].at) {
-        one["report"] = to_json(of[k].at->report, of[k].at->config, asked.slo);
-        extrapolated += of[k].at->report.extrapolated;
-      }
-      seeds.push_back(std::move(one));
-    }
-    std::ranges::stable_sort(of, {}, [](const Search& each) { return each.limit.load; });
-    const Search& median = of[of.size() / 2];
-    lines.push_back(
-        {&all[i],
-         {load_text(load, median.limit), load_text(load, of.front().limit), load_text(load, of.back().limit)},
-         median.at ? &*median.at : nullptr,
-         {median.limit.load, of.front().limit.load, of.back().limit.load}});
-    rows.push_back({{"flags", flags_json(asked, all[i])},
-                    {"median", median.limit.load},
-                    {"least", of.front().limit.load},
-                    {"most", of.back().limit.load},
-                    {"seeds", std::move(seeds)}});
+    if (ended == of.size()) add_capacity(got, asked, load, all[i], of, seed);
   }
+  check_failures(got.failures, all.size());
   fmt::print("The largest load that meets {}, in {}; median, least and most over {} seeds{}:\n\n",
              asked.slo.text(), load.unit, asked.seeds, load.range.whole ? "" : ", each within 1 %");
   const std::vector<std::string> heads = {load.flag, "least", "most"};
-  fmt::print("{}", table_of(asked, heads, lines, false).text(asked.axes.size()));
+  fmt::print("{}", table_of(asked, heads, got.lines, false).text(asked.axes.size()));
   note_cost(options);
-  note_extrapolation(extrapolated);
+  note_extrapolation(got.extrapolated);
   json::object root = json_head(asked);
   root["capacity_of"] = load.flag;
-  root["rows"] = std::move(rows);
-  write_files(asked, table_of(asked, heads, lines, true), root);
-  write_page(asked, fmt::format("The largest {} that meets the objectives", load.flag), heads, lines,
-             all.size() - lines.size());
-  return judge(done, found.size());
+  root["rows"] = std::move(got.rows);
+  write_files(asked, table_of(asked, heads, got.lines, true), root);
+  write_page(asked, fmt::format("The largest {} that meets the objectives", load.flag), heads, got.lines,
+             all.size() - got.lines.size());
+  return judge(done, found.size(), got.failures);
 }
 
 }  // namespace

@@ -99,6 +99,34 @@ def test_the_capacity_is_met_and_a_little_more_is_not(tmp_path):
     assert json.loads(results.read_text())["rows"][0]["median"] % 1 == 0
 
 
+@pytest.mark.parametrize("more, what", [([], "runs"), (["--find-capacity", "--seeds", 2, "--slo", "ttft=500ms"], "rows")])
+def test_a_run_in_which_nothing_finishes_has_no_times(tmp_path, more, what):
+    table, results, page = tmp_path / "t.csv", tmp_path / "t.json", tmp_path / "t.html"
+    flags = ["simulate", "--requests", 50, "--prompt-len", 200, "--output-len", 20, *more]
+    done = quire(*flags, "--sweep", "num-blocks=2,400", "--csv", table, "--json", results, "--html", page, check=False)
+    said = done.stderr.decode()
+    assert done.returncode == 1 and "no request finished with num-blocks 2: 50 too long for the pool" in said and "400" not in said
+    none, some = done.stdout.decode().splitlines()[-2:]
+    assert none.split().count("-") >= 6 and "-" not in some.split()
+    rows = list(csv.DictReader(table.open()))
+    assert rows[0]["ttft_mean_ms"] == rows[0]["e2e_p99_ms"] == "" and float(rows[1]["ttft_mean_ms"]) > 0
+    first, second = json.loads(results.read_text())[what]
+    if more:
+        assert first["median"] is None and first["seeds"][0]["load"] is None and second["median"] > 0
+    else:
+        assert first["ttft_ns"] is None and first["e2e_ns"] is None and second["ttft_ns"]["mean"] > 0
+    # Of none that fits there is nothing to print or to write.
+    table.unlink()
+    done = quire(*flags, "--sweep", "num-blocks=1,2", "--csv", table, check=False)
+    assert done.returncode == 1 and done.stdout == b"" and not table.exists()
+    assert "no request finished in any run; the first, with num-blocks 1: 50 too long for the pool" in done.stderr.decode()
+
+
+def test_no_load_is_carried_where_no_request_fits():
+    done = quire("simulate", "--find-capacity", "--slo", "ttft=500ms", "--num-blocks", 3, check=False)
+    assert done.returncode == 1 and done.stdout == b"" and "no request finished: 1,000 too long for the pool" in done.stderr.decode()
+
+
 @pytest.mark.parametrize("flags, error", [
     (["--sweep", "rte=1,2"], "there is no flag '--rte'; did you mean --rate?"),
     (["--sweep", "rate=1,2", "--rate", 4], "--sweep: --rate is given too"),
