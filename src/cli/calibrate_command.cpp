@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -58,6 +59,7 @@ struct Measured {
   std::string warning;  // why the times are not what they seem
   std::string plan;     // what the sweep was, if there was one
   std::vector<backend::StepRecord> records;
+  bool interrupted = false;  // by Ctrl-C, before the end of the sweep
 };
 
 Measured read_logs(const std::vector<std::string>& paths) {
@@ -171,13 +173,14 @@ Measured measure(Options& options) {
   out.plan = plan.summary;
   Progress progress("calibrate", 1000);
   uint64_t shown = 0;
-  run_sweep(local, plan, options.seconds, [&](double part) {
+  out.interrupted = !run_sweep(local, plan, options.seconds, [&](double part) {
     const auto now = static_cast<uint64_t>(part * 1000);
     progress.advance(now - std::min(now, shown));
     shown = std::max(shown, now);
   });
   local.engine.reset();
   out.records = steps.records();
+  if (out.interrupted) out.plan += "; interrupted before its end";
   return out;
 }
 
@@ -269,6 +272,12 @@ int calibrate(Options& options) {
   const OutputFile outputs[] = {{"--out", options.out}, {"--html", options.html}};
   refuse_same_file(outputs);
   const Measured measured = options.logs.empty() ? measure(options) : read_logs(options.logs);
+  constexpr int kInterrupted = 128 + SIGINT;
+  if (measured.interrupted && measured.records.size() < sim::kLeastSteps) {
+    fmt::print(stderr, "quire: interrupted; nothing was fitted: {} were measured, and a fit needs {}\n",
+               record::plural(measured.records.size(), "step"), sim::kLeastSteps);
+    return kInterrupted;
+  }
   sim::Calibration of = sim::calibrate(measured.records);
   of.file.cost.model = measured.model;
   of.file.cost.machine = measured.machine;
@@ -284,7 +293,11 @@ int calibrate(Options& options) {
   backend::sim::write_cost_file(options.out, of.file);
   if (!options.html.empty()) write_page(options, measured, of);
   fmt::print("\n{} is written. quire simulate --cost {} uses it.\n", options.out, options.out);
-  return 0;
+  if (!measured.interrupted) return 0;
+  std::fflush(stdout);
+  fmt::print(stderr, "quire: interrupted; the fit is of the {} that were measured by then\n",
+             record::plural(measured.records.size(), "step"));
+  return kInterrupted;
 }
 
 }  // namespace
@@ -295,6 +308,7 @@ void add_calibrate(const Flags& app, Command& run) {
       app.add_command("calibrate", "Fit a model of the time of a step to this machine, for quire simulate");
   command.footer(
       "\nIt runs the engine on steps of all kinds for about two minutes; nothing else should run then.\n"
+      "Ctrl-C ends that, and what was measured so far is fitted.\n"
       "Or it fits step logs of real load. Try\n"
       "  quire calibrate MODEL -o cost.json --table\n"
       "  quire serve MODEL --step-log steps.log; quire calibrate MODEL --from steps.log -o cost.json\n"

@@ -1,6 +1,7 @@
 #include "cli/calibration_sweep.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
@@ -9,15 +10,22 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "cli/message_reader.h"
 
 namespace quire::cli {
 namespace {
 
+struct Interrupted {};
+
 class Sweep {
  public:
   explicit Sweep(startup::LocalEngine& local) : local_(local) {}
+  /// Ends the requests that still run: they tell this object what becomes of them.
+  ~Sweep() { local_.engine->drain(0); }
+  Sweep(const Sweep&) = delete;
+  Sweep& operator=(const Sweep&) = delete;
 
-  /// Returns once all its requests have ended.
+  /// Returns once all its requests have ended. Throws Interrupted after Ctrl-C.
   void run(const SweepPiece& piece) {
     uint32_t left = piece.decoding;
     for (uint32_t i = 0; i < piece.prompts; ++i) {
@@ -43,8 +51,11 @@ class Sweep {
 
   template <class Done>
   void wait(const Done& done) {
+    constexpr std::chrono::milliseconds kLook{50};  // a signal wakes nobody
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, done);
+    while (!changed_.wait_for(lock, kLook, done) && !InterruptNote::interrupted()) {
+    }
+    if (InterruptNote::interrupted()) throw Interrupted();
     if (!error_.empty()) throw Error("calibrate: a request failed: " + error_);
   }
 
@@ -97,21 +108,28 @@ std::vector<backend::StepRecord> StepCollector::records(size_t first) const {
   return {records_.begin() + from, records_.end()};
 }
 
-void run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,
+bool run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,
                const std::function<void(double)>& advance) {
-  Sweep sweep(local);
   std::vector<SweepPiece> pieces = plan.pieces;
   SplitMix64 random(7);
   const Nanos start = local.clock.now();
   const auto passed = [&] { return static_cast<double>(local.clock.now() - start) / 1e9; };
-  for (uint64_t round = 0; round == 0 || passed() < seconds; ++round) {
-    for (size_t i = pieces.size(); i > 1; --i) std::swap(pieces[i - 1], pieces[random.below(i)]);
-    for (size_t i = 0; i < pieces.size() && (round == 0 || passed() < seconds); ++i) {
-      sweep.run(pieces[i]);
-      const double of_round = static_cast<double>(i + 1) / static_cast<double>(pieces.size());
-      advance(std::min(1.0, round == 0 ? std::min(of_round, passed() / seconds) : passed() / seconds));
+  const InterruptNote note;
+  try {
+    Sweep sweep(local);
+    for (uint64_t round = 0; round == 0 || passed() < seconds; ++round) {
+      for (size_t i = pieces.size(); i > 1; --i) std::swap(pieces[i - 1], pieces[random.below(i)]);
+      for (size_t i = 0; i < pieces.size() && (round == 0 || passed() < seconds); ++i) {
+        sweep.run(pieces[i]);
+        const double of_round = static_cast<double>(i + 1) / static_cast<double>(pieces.size());
+        advance(std::min(1.0, round == 0 ? std::min(of_round, passed() / seconds) : passed() / seconds));
+      }
     }
+  } catch (const Interrupted&) {
+    InterruptNote::interrupted() = false;
+    return false;
   }
+  return true;
 }
 
 }  // namespace quire::cli

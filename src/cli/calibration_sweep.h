@@ -28,8 +28,9 @@ class StepCollector final : public engine::StepSink {
 /// one step; forks, which copy a block; and more than the pool holds, so that blocks are moved to the host
 /// and back. All of it in rounds in a random order, so that a machine whose speed changes does so for all
 /// kinds of steps alike, for `seconds`, but at least until one round is done. `advance(done)`: the part of it
-/// that is done, from 0 to 1. Throws Error if a request fails.
-void run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,
+/// that is done, from 0 to 1. Returns false if Ctrl-C ended it early. None of its requests runs
+/// afterwards, and the engine takes no others. Throws Error if a request fails.
+bool run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,
                const std::function<void(double)>& advance);
 
 }  // namespace quire::cli

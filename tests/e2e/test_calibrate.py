@@ -1,7 +1,9 @@
 """quire calibrate: it finds the costs of a device that hides them, and says what it cannot do."""
 import json
 import re
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -44,6 +46,27 @@ def test_a_hidden_device_is_found(fitted, tmp_path):
     assert guessed["extrapolated_steps"] == 0
     for figure, bound in (("ttft_ns", 0.1), ("tpot_ns", 0.08), ("e2e_ns", 0.08)):
         assert guessed[figure]["mean"] == pytest.approx(real[figure]["mean"], rel=bound), figure
+
+
+@pytest.mark.parametrize("step_us, enough", [(1000, True), (300_000, False)])
+def test_ctrl_c_fits_what_was_measured(tmp_path, step_us, enough):
+    out = tmp_path / "cost.json"
+    running = subprocess.Popen([QUIRE, "calibrate", str(MODEL), "--device", "sim", "--cost-step-us", str(step_us), "--max-num-seqs", "16",
+                                "--max-num-batched-tokens", "256", "--num-blocks", "300", "--seconds", "600", "-o", out],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = running.stdout.readline()
+    assert first.startswith("The sweep: ")
+    time.sleep(3)
+    running.send_signal(signal.SIGINT)
+    said, complaint = running.communicate(timeout=60)
+    assert running.returncode == 130, complaint
+    if enough:
+        assert re.search(r"interrupted; the fit is of the \d+ steps that were measured by then\n$", complaint), complaint
+        assert f"{out} is written" in said and json.loads(out.read_text())["steps"] >= 50
+        quire("simulate", "--requests", 3, "--cost", out)
+    else:
+        assert re.search(r"interrupted; nothing was fitted: \d+ steps? were measured, and a fit needs 50\n$", complaint), complaint
+        assert not out.exists()
 
 
 def test_the_same_flags_give_the_same_digest(fitted, tmp_path):
