@@ -51,6 +51,11 @@ std::string first_model(const std::string& models, const std::string& url) {
 
 }  // namespace
 
+bool has_tenants(const sim::Workload& workload) {
+  return std::ranges::any_of(workload.requests,
+                             [](const sim::SimRequest& request) { return request.tenant != 0; });
+}
+
 LoadGenerator::LoadGenerator(const LoadTarget& target, const sim::Workload& workload, uint32_t concurrency,
                              bool watch)
     : target_(target),
@@ -60,6 +65,7 @@ LoadGenerator::LoadGenerator(const LoadTarget& target, const sim::Workload& work
       url_(ServerUrl::parse(target.url, "--url")),
       model_(target.model),
       source_(workload),
+      sends_tenants_(target.api_key.empty() && has_tenants(workload)),
       keeps_connections_(std::ranges::any_of(workload.requests, [](const sim::SimRequest& request) {
         return request.follows != sim::kNoRequest;
       })) {}
@@ -159,6 +165,7 @@ std::string LoadGenerator::body_of(size_t index) const {
     body["ignore_eos"] = true;
     body["return_token_ids"] = true;  // so that tokens with a part of a character are counted too
   }
+  add_service(body, workload_.requests[index]);
   const std::vector<TokenId> tokens = workload_.prompt(index);
   if (target_.is_chat) {
     json::array messages;
@@ -170,6 +177,16 @@ std::string LoadGenerator::body_of(size_t index) const {
     body["prompt"] = json::array(tokens.begin(), tokens.end());
   }
   return json::serialize(body);
+}
+
+void LoadGenerator::add_service(json::object& body, const sim::SimRequest& request) const {
+  if (request.priority != 0) body["priority"] = request.priority;
+  if (request.names_deadline) {
+    constexpr Nanos kMillisecond = 1'000'000;
+    body["ttft_deadline_ms"] =
+        std::clamp<Nanos>((request.ttft_deadline + kMillisecond / 2) / kMillisecond, 1, INT32_MAX);
+  }
+  if (sends_tenants_) body["user"] = fmt::format("tenant {}", request.tenant);
 }
 
 asio::awaitable<void> LoadGenerator::request(LoadClient& own, size_t index, std::optional<Nanos> due) {

@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/json/object.hpp>
 
 #include "base/clock.h"
 #include "bench/load_client.h"
@@ -35,7 +36,13 @@ struct LoadTarget {
   double timeout = 600;  // seconds of silence after which a request is given up
 };
 
-/// Sends the requests of a workload over HTTP and keeps the result of each. For one run.
+/// Whether requests are of several tenants.
+bool has_tenants(const sim::Workload& workload);
+
+/// Sends the requests of a workload over HTTP and keeps the result of each. For one run. Of what a trace says
+/// for the scheduling policies it sends a priority other than 0, a deadline that the trace names, in whole
+/// milliseconds from 1 on, and where there are several tenants, each as a `user`, by which a server without
+/// API keys tells them apart. With LoadTarget::api_key all requests are of that key's tenant.
 class LoadGenerator {
  public:
   /// `concurrency`: the number of clients, each of which sends its next request when its last one has ended;
@@ -71,6 +78,7 @@ class LoadGenerator {
   /// Reads the server's metrics, if it has any, until all requests have ended.
   boost::asio::awaitable<void> watch_server();
   std::string body_of(size_t index) const;
+  void add_service(boost::json::object& body, const sim::SimRequest& request) const;
 
   const LoadTarget& target_;
   const sim::Workload& workload_;
@@ -85,6 +93,7 @@ class LoadGenerator {
   ServerTimeline timeline_;
   size_t next_ = 0;
   sim::WorkloadSource source_;
+  bool sends_tenants_;
   bool keeps_connections_;  // of users, from request to request
   size_t open_ = 0;
   bool all_ended_ = false;

@@ -236,12 +236,21 @@ int table_of_loads(const Options& options, const sim::Workload& workload) {
   return any_failed ? 1 : 0;
 }
 
+/// One key is one tenant.
+void print_unsent_tenants(const Options& options, const sim::Workload& workload) {
+  if (options.target.api_key.empty() || !bench::has_tenants(workload)) return;
+  fmt::print(stderr,
+             "quire: the tenants of {} requests are not sent: with --api-key, all are of the key's tenant\n",
+             workload.requests.size());
+}
+
 int bench_serve(const Options& options) {
   check_output_file(options.html, bench::page_kind());
   std::optional<bench::RunData> other;
   if (!options.overlay.empty()) other = bench::read_run(options.overlay);
   const sim::Workload workload = make_workload(options.workload, options.vocab_size);
   print_notes(workload);
+  print_unsent_tenants(options, workload);
   if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
   raise_open_files();
   return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload, other);

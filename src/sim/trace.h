@@ -36,8 +36,9 @@ struct TraceOptions {
 /// - quire's own decision logs (record/run_record.h), with all their parts: prompts that begin with the same
 ///   full blocks do so here too, with the answers' tokens being others; answers are as long as they were.
 ///
-/// CSV and Mooncake's may have ttft_deadline_ms, priority and tenant (any text) for each request; a decision
-/// log has them.
+/// CSV and Mooncake's may have ttft_deadline_ms, priority and tenant (any text) for any request; one whose
+/// line lacks them, or has an empty value in a CSV, has the defaults of SimRequest, and is of a tenant of its
+/// own. A decision log has them.
 ///
 /// Throws Error "PATH: line N: WHAT", with the field's name, for lines in none of them, lengths of 0 or over
 /// 2^30, times that are too large, and if there is no request; of a decision log as RunReader does.

@@ -146,12 +146,14 @@ class CsvReader {
     };
     request.prompt_length = length(kPrompt, 1);
     request.output_length = length(kOutput, header_.is_burst_gpt() ? 0 : 1);
-    if (header_.has(kDeadline)) {
+    const auto given = [&](Column column) { return header_.has(column) && !value(column).empty(); };
+    if (given(kDeadline)) {
       const auto deadline = parse_whole(value(kDeadline), kMaxLength);
       if (!deadline) throw fault(kDeadline, fmt::format(", not 0 to {} milliseconds", kMaxLength));
       request.ttft_deadline = static_cast<Nanos>(*deadline) * kNanosPerMillisecond;
+      request.names_deadline = true;
     }
-    if (header_.has(kPriority)) {
+    if (given(kPriority)) {
       std::string_view digits = value(kPriority);
       const bool is_negative = take(digits, "-");
       const auto level = parse_whole(digits, control::kMostPriority);

@@ -24,7 +24,8 @@ struct TraceRequests {
   std::vector<std::string> notes;
 };
 
-/// Numbers for the names of tenants, in the order in which they first occur.
+/// Numbers for the names of tenants, in the order in which they first occur. Requests without one are of a
+/// tenant of their own, named "".
 class TenantNumbers {
  public:
   uint32_t of(std::string_view name) {

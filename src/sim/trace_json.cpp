@@ -72,21 +72,20 @@ SimRequest parse_mooncake(std::string_view text, const std::string& where, Trace
     }
     request.pieces.push_back(*id);
   }
-  const bool is_first = trace.requests.empty();
-  // Each is given for all requests or for none, so that none has a default by accident.
   const auto given = [&](std::string_view key, bool& has) {
     const bool here = object.has(key);
-    if (is_first) has = here;
-    if (here != has) throw object.error(key, here ? "missing in the lines before" : "missing, unlike before");
+    has = has || here;
     return here;
   };
-  if (given("ttft_deadline_ms", trace.has_deadlines))
+  if (given("ttft_deadline_ms", trace.has_deadlines)) {
     request.ttft_deadline = milliseconds(object, "ttft_deadline_ms");
+    request.names_deadline = true;
+  }
   if (given("priority", trace.has_priorities)) {
     request.priority =
         static_cast<int32_t>(object.integer("priority", -control::kMostPriority, control::kMostPriority));
   }
-  if (given("tenant", trace.has_tenants)) request.tenant = tenants.of(tenant_name(object));
+  request.tenant = tenants.of(given("tenant", trace.has_tenants) ? tenant_name(object) : "");
   return request;
 }
 

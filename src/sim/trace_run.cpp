@@ -46,6 +46,7 @@ class RunRequests {
     SimRequest request;
     request.arrival = spec.arrived;
     request.prompt_length = static_cast<uint32_t>(spec.prompt.size());
+    request.names_deadline = spec.ttft_deadline != request.ttft_deadline;
     request.ttft_deadline = spec.ttft_deadline;
     request.priority = spec.priority;
     request.tenant = tenants_.of(fmt::format("{}", spec.tenant));

@@ -33,7 +33,8 @@ struct SimRequest {
   Nanos ttft_deadline = 10'000'000'000;
   int32_t priority = 0;
   uint32_t tenant = 0;
-  uint32_t line = 0;  // of the trace; 0: there is none
+  bool names_deadline = false;  // a trace says its ttft_deadline, which is not just the default
+  uint32_t line = 0;            // of the trace; 0: there is none
 };
 
 /// What all requests of a workload have in common.
@@ -56,7 +57,7 @@ std::vector<TokenId> prompt_of(const WorkloadSettings& settings, size_t number, 
 /// A list of requests and their arrival times. Lists are for traces and tests: to draw a long workload, see
 /// sim/generated_requests.h.
 struct Workload : WorkloadSettings {
-  // Of a trace: whether it says when requests arrive, and what the scheduling policies use.
+  // Of a trace: whether it says when requests arrive, and for any of them what the scheduling policies use.
   bool has_times = true;
   bool has_deadlines = false;
   bool has_priorities = false;

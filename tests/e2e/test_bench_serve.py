@@ -203,6 +203,34 @@ def test_a_trace_keeps_its_times(server, tmp_path):
     assert 0.3 <= figures["seconds"] < 2
 
 
+def trace_with_service(path):
+    """The second request has none of it, the last all."""
+    line = {"timestamp": 0, "input_length": 20, "output_length": 1, "hash_ids": [0]}
+    lines = [line | {"priority": 2, "tenant": "a"}, line, line | {"priority": -1, "tenant": "b", "ttft_deadline_ms": 250.7}]
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return path
+
+
+def test_what_a_trace_says_for_the_policies_is_sent(tmp_path):
+    trace = trace_with_service(tmp_path / "service.jsonl")
+    flags = ("--model", "m", "--trace", trace, "--concurrency", 1)
+    sent, sent_with_key = [], []
+    for bodies, key in ((sent, []), (sent_with_key, ["--api-key", "k"])):
+        with bad_server(streamed(EVENT, DONE) + chunk(b""), bodies=bodies) as url:
+            done = quire("bench", "serve", "--url", url, *flags, *key)
+        assert (b"the tenants of 3 requests are not sent" in done.stderr) == bool(key)
+    fields = [{name: body.get(name) for name in ("priority", "ttft_deadline_ms", "user")} for body in map(json.loads, sent)]
+    assert fields == [{"priority": 2, "ttft_deadline_ms": None, "user": "tenant 0"}, {"priority": None, "ttft_deadline_ms": None, "user": "tenant 1"},
+                      {"priority": -1, "ttft_deadline_ms": 251, "user": "tenant 2"}]
+    assert [json.loads(body).get("user") for body in sent_with_key] == [None] * 3
+
+
+def test_a_server_that_has_no_use_for_a_priority_says_so(server, tmp_path):
+    done = quire("bench", "serve", "--url", server.url, "--json", "--trace", trace_with_service(tmp_path / "service.jsonl"), check=False)
+    assert done.returncode == 1 and json.loads(done.stdout)["finished"] == 1
+    assert b"priority has no effect with this server's scheduling policy, fcfs" in done.stderr
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_the_figures_so_far(server, tmp_path, signal_number):
     out = tmp_path / "load.html"
@@ -307,8 +335,9 @@ def whole(status, body):
 
 
 @contextlib.contextmanager
-def bad_server(answer, then=lambda: None):
-    """Answers each connection's first request so, and closes it. `answer`: bytes, or several with a time between them."""
+def bad_server(answer, then=lambda: None, bodies=None):
+    """Answers each connection's first request so, and closes it. `answer`: bytes, or several with a time between them. `bodies`: a list for
+    the bodies that it was sent."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def answer_one(connection):
@@ -323,6 +352,8 @@ def bad_server(answer, then=lambda: None):
             body = got.split(b"\r\n\r\n", 1)[1]
             while length and len(body) < int(length[1]):
                 body += connection.recv(65536)
+            if bodies is not None:
+                bodies.append(body)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for i, piece in enumerate([answer] if isinstance(answer, bytes) else answer):
                 time.sleep(PAUSE if i > 0 else 0)

@@ -128,10 +128,38 @@ TEST(MooncakeTrace, BadLinesAreNamed) {
   expect_refused(
       good + "\n" + R"({"timestamp": -0.5, "input_length": 10, "output_length": 5, "hash_ids": [0]})",
       "line 2: key 'timestamp'");
-  expect_refused(
-      good + "\n" +
-          R"({"timestamp": 6, "input_length": 10, "output_length": 5, "hash_ids": [0], "priority": 1})",
-      "line 2: key 'priority': missing in the lines before");
+}
+
+TEST(MooncakeTrace, ALineWithoutAnOptionalFieldHasTheDefault) {
+  const std::string line = R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [0])";
+  const Workload workload = read_trace(write(line + R"(, "priority": 3, "tenant": "a"})" + "\n" + line +
+                                             "}\n" + line + R"(, "ttft_deadline_ms": 250, "tenant": "a"})"),
+                                       {});
+  ASSERT_EQ(workload.requests.size(), 3U);
+  EXPECT_TRUE(workload.has_priorities && workload.has_deadlines && workload.has_tenants);
+  const SimRequest& bare = workload.requests[1];
+  EXPECT_EQ(bare.priority, 0);
+  EXPECT_EQ(bare.ttft_deadline, SimRequest().ttft_deadline);
+  EXPECT_FALSE(bare.names_deadline);
+  EXPECT_EQ(workload.requests[0].priority, 3);
+  EXPECT_EQ(workload.requests[2].ttft_deadline, 250'000'000);
+  EXPECT_TRUE(workload.requests[2].names_deadline);
+  EXPECT_EQ(workload.requests[0].tenant, workload.requests[2].tenant);
+  EXPECT_NE(bare.tenant, workload.requests[0].tenant);
+}
+
+TEST(CsvTrace, AnEmptyOptionalValueIsTheDefault) {
+  const Workload workload = read_trace(write("TIMESTAMP,ContextTokens,GeneratedTokens,ttft_deadline_ms,"
+                                             "priority,tenant\n1,10,5,250,-3,a\n2,10,5,,,\n"),
+                                       {});
+  ASSERT_EQ(workload.requests.size(), 2U);
+  EXPECT_TRUE(workload.requests[0].names_deadline);
+  EXPECT_EQ(workload.requests[0].priority, -3);
+  const SimRequest& bare = workload.requests[1];
+  EXPECT_FALSE(bare.names_deadline);
+  EXPECT_EQ(bare.ttft_deadline, SimRequest().ttft_deadline);
+  EXPECT_EQ(bare.priority, 0);
+  EXPECT_NE(bare.tenant, workload.requests[0].tenant);
 }
 
 TEST(MooncakeTrace, FractionsOfMillisecondsAndLongIdsAreKept) {
