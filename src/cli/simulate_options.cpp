@@ -180,7 +180,7 @@ void add_simulation_flags(const Flags& command, SimulateOptions& options) {
   add_time("--latency-us", options.latency_us,
            "The way of a request to the server and of its first token back, however many there are");
   add_time("--accept-us", options.accept_us,
-           "Receiving a request, one after the other, before it may be planned");
+           "Receiving a request, one after the other, before it may be planned; tenants take turns");
 }
 
 void settle_simulation(const SimulateOptions& options, const Flags& command, bool idle) {

@@ -11,9 +11,10 @@
 namespace quire::sim {
 
 /// How a server receives requests: one at a time, for the same time each. Of those that are sent meanwhile it
-/// takes the next as the server does (base/fair_queue.h): tenants take turns, and one tenant's keep their
-/// order, but for those that are longer than kOrdinaryPrompt, which let shorter ones pass. Where receiving
-/// takes no time, nothing waits, and all keep their order. Not thread-safe.
+/// takes the next as a server does whose tenants have API keys of their own (base/fair_queue.h): tenants take
+/// turns, and one tenant's keep their order, but for those that are longer than kOrdinaryPrompt, which let
+/// shorter ones pass. Without keys a server's turns are those of addresses, which no workload has. Where
+/// receiving takes no time, nothing waits, and all keep their order. Not thread-safe.
 class Reception {
  public:
   static constexpr uint64_t kOrdinaryPrompt = 3000;  // tokens; a body of serve::Workers::kOrdinaryBody
