@@ -198,7 +198,7 @@ void print_fitted(const Foresight& foresight, const startup::Capacity& capacity,
                         foresight.cost.fitted()->extrapolates(work) ? " (extrapolated)" : "");
   }
   print_sentence("fitted steps", line);
-  print_sentence("", "by " + terminal_text(sim::cost_text(foresight.cost)));
+  print_sentence("", terminal_text(sim::cost_text(foresight.cost)));
   if (!foresight.warning.empty()) print_sentence("WARNING", terminal_text(foresight.warning));
 }
 

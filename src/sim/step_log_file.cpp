@@ -52,20 +52,21 @@ backend::StepRecord record_of(std::string_view line, const std::string& place) {
   const json::value value = json::parse(line, failed);
   const json::array* const row = failed ? nullptr : value.if_array();
   if (row == nullptr) throw Error(place + ": is no JSON array");
+  size_t wanted = 0;
   backend::StepRecord record;
+  backend::StepRecord::for_each_field(record, [&](std::string_view, auto&) { ++wanted; });
+  if (row->size() != wanted) {
+    throw Error(fmt::format("{}: has {} values where {} are wanted", place, row->size(), wanted));
+  }
   size_t at = 0;
   backend::StepRecord::for_each_field(record, [&](std::string_view name, auto& field) {
-    const json::value none;
-    const json::value& given = at < row->size() ? (*row)[at] : none;
-    ++at;
-    const int64_t* const number = given.if_int64();
+    const int64_t* const number = (*row)[at++].if_int64();
     if (number == nullptr || *number < 0) throw Error(fmt::format("{}: '{}' is no count", place, name));
     if (*number > kMostOfAStep && name != "started" && name != "step") {
       throw Error(fmt::format("{}: '{}' is {}, more than any step has", place, name, *number));
     }
     field = static_cast<std::remove_reference_t<decltype(field)>>(*number);
   });
-  if (row->size() != at) throw Error(fmt::format("{}: has {} numbers, not {}", place, row->size(), at));
   return record;
 }
 

@@ -161,7 +161,7 @@ def test_a_fitted_cost_model_stands_beside_the_ceilings(llama, tmp_path):
     path = cost_file(tmp_path / "cost.json", most=32)
     text = quire("plan", llama, "--machine", "a10g", "--cost", path).stdout.decode()
     assert "batch 1 31.0 ms, 32.2 tokens/s; batch 8 38.1 ms, 210 tokens/s; batch 64 94.6 ms, 676" in text
-    assert "tokens/s (extrapolated)" in text and "fitted to steps of Llama-2-7b on a machine" in text and "within" not in text
+    assert "tokens/s (extrapolated)" in text and "fitted to steps of Llama-2-7b on a machine" in text and "by fitted" not in text and "within" not in text
     found = figures(llama, "--machine", "a10g", "--cost", path, "--slo", "ttft=10s,tpot=45ms")
     assert [each["extrapolated"] for each in found["fitted"]] == [False, False, True]
     assert found["fitted"][1]["step_seconds"] == pytest.approx(38.08e-3)

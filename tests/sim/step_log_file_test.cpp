@@ -65,13 +65,13 @@ TEST(StepLogFile, SaysWhatIsWrong) {
   expect_refused("{\"step_log\":3,\"columns\":[\"a\"]}\n" + kRow, "'columns'");
   expect_refused(kHead, "holds no step");
   expect_refused(kHead + kRow + "7\n", "line 3: is no JSON array");
-  expect_refused(kHead + "[1,2]\n", "line 2: 'budget' is no count");
+  expect_refused(kHead + "[1,2]\n", "line 2: has 2 values where 23 are wanted");
   expect_refused(kHead + "[7,1,192,1,-3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
                  "line 2: 'decoding' is no count");
   expect_refused(kHead + "[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,1.5]\n",
                  "line 2: 'whole' is no count");
   expect_refused(kHead + "[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13,14]\n",
-                 "has 24 numbers, not 23");
+                 "has 24 values where 23 are wanted");
   expect_refused(kHead + "[7,1,192,1,9223372036854775807,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
                  "line 2: 'decoding' is 9223372036854775807, more than any step has");
 }
