@@ -193,6 +193,11 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
     if (options.cost.check_kv) config.adapt_sampling = backend::sim::tell_history;
   }
   backend = options.device->make(options, facts, *tokenizer);
+  const std::string of_shadow = cost ? check_shadow(*cost, options, backend->describe()) : "";
+  if (!of_shadow.empty()) {
+    log_warning("--shadow: " + of_shadow);
+    metrics.cost_warning("--shadow", of_shadow);
+  }
   size_pools(options);
   set_budget(options);
   reserve_step();
@@ -205,14 +210,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   }
   log_sizes(served_name);
   open_files(options, served_name);
-  if (cost) {
-    const std::string of_shadow = check_shadow(*cost, options, backend->describe());
-    if (!of_shadow.empty()) {
-      log_warning("--shadow: " + of_shadow);
-      metrics.cost_warning("--shadow", of_shadow);
-    }
-    shadow = make_shadow(std::move(*cost), options, served_name);
-  }
+  if (cost) shadow = make_shadow(std::move(*cost), options, served_name);
   engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
                                             record.get(), warm.get(),
                                             steps != nullptr ? steps : step_log.get(), shadow.get());

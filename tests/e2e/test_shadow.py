@@ -208,7 +208,9 @@ def test_the_costs_of_another_are_refused(cost, tmp_path):
     with served(cost, cost) as server:
         assert "quire:cost_warning" not in metrics_text(server)
     of_cpu = {"machine": json.loads(cost.read_text())["machine"], "device": "5 parameters, int8 weights, K/V in bf16"}
-    said = fails("--shadow", cost_model(tmp_path, "int8.json", **of_cpu))  # of the real model, in bf16
+    log = tmp_path / "steps.log"
+    said = fails("--shadow", cost_model(tmp_path, "int8.json", **of_cpu), "--step-log", log)  # of the real model, in bf16
+    assert not log.exists()
     assert "the format of the weights is 'int8', and this run's is 'bf16'" in said and "--force" in said
     assert "the machine is 'a burrow'" in fails("--shadow", cost_model(tmp_path, "burrow.json"))  # of the real model
     assert "no such file" in fails("--shadow", tmp_path / "none.json")
