@@ -377,18 +377,20 @@ TEST(Connections, TheSlowestBodyMakesWayAndTheUploadArrives) {
   drips.send(announced(1000) + "{");
   HttpClient idle(service.port());
   ASSERT_EQ(idle.get("/version").status, 200);
-  // First the one that loses nothing by it.
-  EXPECT_EQ(insist(service), 200U);
-  EXPECT_TRUE(idle.closed_by_server());
-  // Its place is taken by one that does not make way.
+  std::this_thread::sleep_for(100ms);  // it has had its time, however late it came
+  // First the one that loses nothing by it. Its place is taken by one that does not make way: by the same
+  // connection that got it, since the server may notice late that another has ended.
   std::unique_ptr<HttpClient> busy;
-  std::string begun;
-  for (int i = 0; i < 200 && begun.find("200 OK") == std::string::npos; ++i) {
+  unsigned status = 0;
+  for (int i = 0; i < 200 && status != 200; ++i) {
     if (i > 0) std::this_thread::sleep_for(50ms);
     busy = std::make_unique<HttpClient>(service.port());
-    busy->send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 500, "stream": true})"));
-    begun = busy->read_until("\r\n\r\n");
+    status = busy->post("/tokenize", R"({"prompt": "abc"})").status;
   }
+  EXPECT_EQ(status, 200U);
+  EXPECT_TRUE(idle.closed_by_server());
+  busy->send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 500, "stream": true})"));
+  const std::string begun = busy->read_until("\r\n\r\n");
   EXPECT_THAT(begun, HasSubstr("200 OK"));
   EXPECT_EQ(insist(service), 200U);
   EXPECT_EQ(drips.read_answer().status, 503);
