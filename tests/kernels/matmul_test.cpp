@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/quantize.h"
+#include "tensor/buffer.h"
 #include "tests/kernels/support.h"
 
 namespace quire::test {
@@ -268,6 +269,29 @@ TEST_P(Matmul, ManyRowsOfALongKAreAsEachAlone) {
       const std::vector<float> alone = problem.run(context_, x.data() + row * kLongK, 1);
       ASSERT_TRUE(same_bits(y.data() + row * 72, alone.data(), 72))
           << weight_format_name(format) << " row " << row;
+    }
+  }
+}
+
+TEST_P(Matmul, ResultsThatLeaveTheCacheAreThoseOfOneRow) {
+  if (GetParam() == kernels::IsaLevel::kReference) return;  // it writes all in one way
+  constexpr size_t kRows = 71;
+  constexpr size_t kStride = 16016;  // whole vectors: what is aligned in one row is in all
+  constexpr size_t kN = kStride - 10;
+  for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
+    const Problem problem(context_, kN, 96, format);
+    const std::vector<float> x = random_floats(1, kRows * problem.k);
+    for (const size_t shift : {0, 1}) {
+      Buffer results((kRows * kStride + shift) * sizeof(float));
+      float* y = results.as<float>() + shift;
+      std::fill_n(y, kRows * kStride, -77.0F);
+      kernels::matmul(context_, problem.weights, x.data(), problem.k, kRows, y, kStride, problem.bias.data());
+      for (const size_t row : {0, 1, 15, 16, 31, 32, 63, 64, 70}) {
+        const std::vector<float> alone = problem.run(context_, x.data() + row * problem.k, 1);
+        ASSERT_TRUE(same_bits(y + row * kStride, alone.data(), kN))
+            << weight_format_name(format) << " row " << row << " shift " << shift;
+        for (size_t i = kN; i < kStride; ++i) ASSERT_EQ(y[row * kStride + i], -77.0F);
+      }
     }
   }
 }

@@ -244,7 +244,7 @@ void add_moves(Table& table) {
     table[zero] = by_index<uint32_t>([](const ProbeOperands&, size_t) { return 0; });
   }
   for (const char* same :
-       {"_mm512_loadu_ps _mm512_storeu_ps", "_mm512_loadu_si512 _mm512_storeu_si512",
+       {"_mm512_loadu_ps _mm512_storeu_ps", "_mm512_stream_ps", "_mm512_loadu_si512 _mm512_storeu_si512",
         "_mm512_castps_pd _mm512_castpd_ps", "_mm512_castps_si512", "_mm512_castsi512_ps"}) {
     table[same] = copy(&ProbeOperands::a, 0, 64);
   }

@@ -16,6 +16,10 @@ QUIRE_EMULATED void _mm512_storeu_ps(void* to, __m512 a) {
   _mm256_storeu_ps(lanes, a.low);
   _mm256_storeu_ps(lanes + 8, a.high);
 }
+QUIRE_EMULATED void _mm512_stream_ps(float* to, __m512 a) {
+  _mm256_stream_ps(to, a.low);
+  _mm256_stream_ps(to + 8, a.high);
+}
 
 QUIRE_OF_TWO(__m512, _mm512_add_ps, _mm256_add_ps)
 QUIRE_OF_TWO(__m512, _mm512_sub_ps, _mm256_sub_ps)

@@ -22,7 +22,15 @@ constexpr size_t kLanes = 16;
 // and into blocks of rows.
 constexpr size_t kRowsBytes = 1 << 20;
 constexpr size_t kChunkSteps = 64;
+
+// Weights are asked for while the tiles of rows pass those before them. Of few pairs of tiles the first asks
+// for what it reads soon; of more, each asks for its share of the next panel.
 constexpr size_t kPrefetch = 16 * 1024;
+constexpr size_t kFewPairs = 2;
+constexpr size_t kLineBytes = 64;
+constexpr size_t kStepLines = kStepBytes / kLineBytes;
+
+constexpr size_t kKeptBytes = 4 << 20;  // results of so many bytes stay in the caches
 
 // Tile registers: 0..3 sums (rows of the first tile x left and right half of the panel, then the second
 // tile's), 4 activations, 6 and 7 weights; 5 for the activations of a second tile with other rows. The fewer
@@ -98,25 +106,97 @@ class Shapes {
   size_t second_ = 0;
 };
 
+/// Sums that are complete: they go to y row by row, while the tiles of the next pair are multiplied. The
+/// vectors' instructions cost little time beside those of tiles, but all of it behind them.
+template <class Dot>
+class Results {
+ public:
+  /// `streams`: y is more than the caches keep until it is read, so that its lines need not come to them
+  /// first. Whole vectors of it must be aligned then.
+  Results(const MatmulArgs& args, bool streams) : args_(args), streams_(streams) {}
+  Results(const Results&) = delete;
+  Results& operator=(const Results&) = delete;
+  ~Results() {
+    write_all();
+    if (streams_) _mm_sfence();
+  }
+
+  /// Room for the sums of a pair, [2 * kTileRows][kPanelWidth].
+  float* room() { return sums_[current_ ^ 1U]; }
+  /// Those in the room.
+  void take(const Rows& rows, size_t column) {
+    write_all();
+    current_ ^= 1U;
+    next_ = 0;
+    count_ = rows.first + rows.second;
+    row_ = rows.begin;
+    column_ = column;
+  }
+  QUIRE_INLINE void write_one() {
+    if (next_ == count_) return;
+    const float* sums = sums_[current_] + next_ * kPanelWidth;
+    write_half(sums, column_);
+    if (column_ + kLanes < args_.n) write_half(sums + kLanes, column_ + kLanes);
+    ++next_;
+  }
+
+ private:
+  void write_all() {
+    while (next_ < count_) write_one();
+  }
+
+  QUIRE_INLINE void write_half(const float* sums, size_t column) {
+    const size_t row = row_ + next_;
+    const size_t columns = args_.n - column;
+    const bool whole = columns >= kLanes;
+    Vec result = Vec::zero();
+    if constexpr (Dot::kScaled) {
+      const Vec sum = IntVec::to_float(IntVec::load(sums));
+      result = Vec::mul(Vec::mul(sum, Vec::set1(args_.x_scales[row])), Vec::load(args_.w_scales + column));
+    } else {
+      result = Vec::load(sums);
+    }
+    if (args_.bias != nullptr) {
+      const float* bias = args_.bias + column;
+      result = Vec::add(result, whole ? Vec::load(bias) : Vec::load(bias, columns));
+    }
+    float* y = args_.y + row * args_.ldy + column;
+    if (!whole) return Vec::store(y, result, columns);
+    if (streams_) return Vec::stream(y, result);
+    Vec::store(y, result);
+  }
+
+  const MatmulArgs& args_;
+  const bool streams_;
+  size_t next_ = 0;
+  size_t count_ = 0;
+  size_t row_ = 0;
+  size_t column_ = 0;
+  size_t current_ = 0;
+  alignas(64) float sums_[2][2 * kTileRows * kPanelWidth];
+};
+
 /// A stretch of K of one panel: `w` at its first step.
 struct Stretch {
   const std::byte* w;
   size_t step;
   size_t count;
   bool last;
-  bool fetch;  // the weights come from memory: ask for those ahead
+  // What is read later comes from memory: with each step so many lines of it are asked for.
+  const std::byte* ahead;
+  size_t lines;
 };
 
 enum class Second { kNone, kSame, kShorter };
 
 template <class Dot, Second kSecond>
 QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte* x1, size_t stride1,
-                           const Stretch& at) {
+                           const Stretch& at, Results<Dot>& results) {
   const std::byte* w = at.w;
+  const std::byte* ahead = at.ahead;
   for (size_t step = 0; step < at.count; ++step, w += kStepBytes, x0 += stride0) {
-    if (at.fetch) {
-      for (size_t i = 0; i < kStepBytes; i += 64) __builtin_prefetch(w + kPrefetch + i, 0, 2);
-    }
+    for (size_t i = 0; i < at.lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+    results.write_one();
     _tile_loadd(6, w, kRowStride);
     _tile_loadd(7, w + kTileRowBytes, kRowStride);
     _tile_loadd(4, x0, kTileRowBytes);
@@ -132,41 +212,11 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
   }
 }
 
-/// Sums of one tile, [rows][stride], to y.
-template <class Dot>
-void finish(const MatmulArgs& args, const float* sums, size_t stride, size_t row, size_t rows,
-            size_t column) {
-  for (size_t half = 0; half < 2 && column < args.n; ++half, column += kLanes, sums += kLanes) {
-    const size_t columns = args.n - column;
-    const bool whole = columns >= kLanes;
-    Vec bias = Vec::zero();
-    if (args.bias != nullptr) {
-      bias = whole ? Vec::load(args.bias + column) : Vec::load(args.bias + column, columns);
-    }
-    for (size_t i = 0; i < rows; ++i) {
-      Vec result = Vec::zero();
-      if constexpr (Dot::kScaled) {
-        const Vec sum = IntVec::to_float(IntVec::load(sums + i * stride));
-        result =
-            Vec::mul(Vec::mul(sum, Vec::set1(args.x_scales[row + i])), Vec::load(args.w_scales + column));
-      } else {
-        result = Vec::load(sums + i * stride);
-      }
-      if (args.bias != nullptr) result = Vec::add(result, bias);
-      float* y = args.y + (row + i) * args.ldy + column;
-      if (whole) {
-        Vec::store(y, result);
-      } else {
-        Vec::store(y, result, columns);
-      }
-    }
-  }
-}
-
 /// One stretch of K of a panel against up to 32 rows. Between stretches the sums wait in y, so that a panel
 /// that is cut must have all its outputs.
 template <class Dot>
-void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, const Stretch& at) {
+void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, const Stretch& at,
+                    Results<Dot>& results) {
   const size_t row_bytes = args.k * kTileRowBytes / (Dot::kScaled ? 64 : 32);
   const auto* x = static_cast<const std::byte*>(args.x) + rows.begin * row_bytes;
   const size_t stride0 = rows.first * kTileRowBytes;
@@ -194,26 +244,23 @@ void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, con
   }
   x += at.step * stride0;
   if (!two) {
-    multiply<Dot, Second::kNone>(x, stride0, x, 0, at);
+    multiply<Dot, Second::kNone>(x, stride0, x, 0, at, results);
   } else if (rows.second == rows.first) {
-    multiply<Dot, Second::kSame>(x, stride0, x1, stride1, at);
+    multiply<Dot, Second::kSame>(x, stride0, x1, stride1, at, results);
   } else {
-    multiply<Dot, Second::kShorter>(x, stride0, x1, stride1, at);
+    multiply<Dot, Second::kShorter>(x, stride0, x1, stride1, at, results);
   }
-  alignas(64) float sums[2 * kTileRows * kPanelWidth];
-  const bool in_place = !at.last || (!Dot::kScaled && args.bias == nullptr && column + kPanelWidth <= args.n);
-  float* to = in_place ? y : sums;
-  float* to1 = in_place ? y1 : sums + kTileRows * kPanelWidth;
-  const size_t stride = in_place ? y_stride : kPanelWidth * sizeof(float);
+  float* to = at.last ? results.room() : y;
+  float* to1 = at.last ? to + kTileRows * kPanelWidth : y1;
+  const size_t stride = at.last ? kPanelWidth * sizeof(float) : y_stride;
   _tile_stored(0, to, stride);
   _tile_stored(1, to + kLanes, stride);
   if (two) {
     _tile_stored(2, to1, stride);
     _tile_stored(3, to1 + kLanes, stride);
   }
-  if (in_place) return;
-  finish<Dot>(args, to, kPanelWidth, rows.begin, rows.first, column);
-  if (two) finish<Dot>(args, to1, kPanelWidth, rows.begin + rows.first, rows.second, column);
+  finish_writes();
+  if (at.last) results.take(rows, column);
 }
 
 /// Calls visit(rows) for pairs of row tiles that cover the rows [begin, end).
@@ -232,23 +279,36 @@ QUIRE_INLINE void for_row_pairs(size_t begin, size_t end, Shapes& shapes, const 
 /// Panels against a block of rows, K in chunks.
 template <class Dot>
 void matmul_rows(const MatmulArgs& args, size_t first_panel, size_t last_panel, size_t begin, size_t end,
-                 size_t chunk, Shapes& shapes) {
+                 size_t chunk, Shapes& shapes, Results<Dot>& results) {
   const size_t steps = args.k / (Dot::kScaled ? 64 : 32);
+  const size_t pairs = (end - begin + 2 * kTileRows - 1) / (2 * kTileRows);
+  const bool few = pairs <= kFewPairs;
   size_t step = 0;
   do {  // once even if K is 0
     const size_t count = steps - step < chunk ? steps - step : chunk;
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
+      const std::byte* w = args.panels + panel * args.panel_bytes + step * kStepBytes;
+      Stretch at = {.w = w,
+                    .step = step,
+                    .count = count,
+                    .last = step + count == steps,
+                    .ahead = few ? w + kPrefetch : w + args.panel_bytes,
+                    .lines = few ? kStepLines : (kStepLines + pairs - 1) / pairs};
+      if (!few && panel + 1 == last_panel) at.lines = 0;
       for_row_pairs(begin, end, shapes, [&](const Rows& rows) {
-        multiply_block<Dot>(args, rows, panel * kPanelWidth,
-                            {.w = args.panels + panel * args.panel_bytes + step * kStepBytes,
-                             .step = step,
-                             .count = count,
-                             .last = step + count == steps,
-                             .fetch = rows.begin == begin});
+        multiply_block<Dot>(args, rows, panel * kPanelWidth, at, results);
+        at.ahead += at.lines * count * kLineBytes;
+        if (few) at.lines = 0;
       });
     }
     step += count;
   } while (step < steps);
+}
+
+/// The results are not read before they have left the caches.
+bool is_streamed(const MatmulArgs& args) {
+  return args.m * args.n * sizeof(float) > kKeptBytes && args.ldy % kLanes == 0 &&
+         reinterpret_cast<uintptr_t>(args.y) % kLineBytes == 0;
 }
 
 template <class Dot>
@@ -259,14 +319,17 @@ void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel)
   const size_t chunk = cut && steps > kChunkSteps ? kChunkSteps : steps;
   const size_t block =
       cut ? kRowsBytes / (chunk * kTileRowBytes) / (2 * kTileRows) * (2 * kTileRows) : args.m;
+  Results<Dot> results(args, chunk == steps && is_streamed(args));
   // Between chunks the sums wait in y: a panel that has not all its outputs takes K at once.
   const size_t whole = args.n / kPanelWidth < last_panel ? args.n / kPanelWidth : last_panel;
   for (size_t begin = 0; begin < args.m; begin += block) {
     const size_t end = args.m - begin < block ? args.m : begin + block;
-    if (first_panel < whole) matmul_rows<Dot>(args, first_panel, whole, begin, end, chunk, shapes);
+    if (first_panel < whole) {
+      matmul_rows<Dot>(args, first_panel, whole, begin, end, chunk, shapes, results);
+    }
     if (whole < last_panel) {
-      matmul_rows<Dot>(args, whole > first_panel ? whole : first_panel, last_panel, begin, end, steps,
-                       shapes);
+      matmul_rows<Dot>(args, whole > first_panel ? whole : first_panel, last_panel, begin, end, steps, shapes,
+                       results);
     }
   }
 }
@@ -278,6 +341,7 @@ constexpr size_t kInt4StepsOfMany = 64;
 
 void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
   Shapes shapes;
+  Results<Int8> results(args, false);
   const size_t steps = args.k / 64;
   for (size_t panel = first_panel; panel < last_panel; ++panel) {
     const bool partial = (panel + 1) * kPanelWidth > args.n;
@@ -295,9 +359,14 @@ void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_p
                             reinterpret_cast<int8_t*>(args.scratch) + i * kTileBytes);
       }
       for_row_pairs(0, args.m, shapes, [&](const Rows& rows) {
-        multiply_block<Int8>(
-            args, rows, panel * kPanelWidth,
-            {.w = args.scratch, .step = step, .count = count, .last = step + count == steps, .fetch = false});
+        multiply_block<Int8>(args, rows, panel * kPanelWidth,
+                             {.w = args.scratch,
+                              .step = step,
+                              .count = count,
+                              .last = step + count == steps,
+                              .ahead = nullptr,
+                              .lines = 0},
+                             results);
       });
       step += count;
     } while (step < steps);

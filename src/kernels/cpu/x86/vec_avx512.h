@@ -21,6 +21,8 @@ struct Vec {
   static QUIRE_INLINE Vec set1(float x) { return {_mm512_set1_ps(x)}; }
   static QUIRE_INLINE Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
   static QUIRE_INLINE void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+  /// Past the caches: p is aligned, and a fence orders it.
+  static QUIRE_INLINE void stream(float* p, Vec a) { _mm512_stream_ps(p, a.v); }
 
   static QUIRE_INLINE __mmask16 mask(size_t count) { return static_cast<__mmask16>((1U << count) - 1U); }
   static QUIRE_INLINE Vec load(const float* p, size_t count) {
