@@ -10,7 +10,11 @@
 namespace quire::kernels {
 namespace {
 
-constexpr uint32_t kRowsPerTile = 96;  // query heads x tokens that share the reading of K and V
+// Query heads x tokens that share the reading of K and V: the more the better, while each thread has some
+// items.
+constexpr uint32_t kMostRowsPerTile = 384;
+constexpr uint32_t kLeastRowsPerTile = 96;
+constexpr size_t kItemsPerThread = 4;
 constexpr size_t kConvertChunk = 256;  // elements
 constexpr size_t kLine = 64;
 
@@ -140,7 +144,7 @@ class AttentionPass {
         out_(out),
         ldo_(ldo),
         group_(params.num_heads / layout.num_kv_heads),
-        tokens_per_tile_(std::max(1U, kRowsPerTile / group_)),
+        tokens_per_tile_(choose_tokens_per_tile()),
         padded_dim_(round_up(layout.head_dim, 16)) {
     const size_t rows = size_t{tokens_per_tile_} * group_;
     span_floats_ = rows * cpu::partial_floats(padded_dim_);
@@ -160,10 +164,8 @@ class AttentionPass {
  private:
   /// The scratch memory: the first query tile of each sequence, room for each thread, the spans' partials.
   void lay_out(Buffer& scratch) {
-    size_t tiles = 0;
-    for (const AttentionSeq& seq : seqs_) tiles += tiles_of(seq);
-    tiles_ = tiles;
-    items_ = tiles * layout_.num_kv_heads;
+    tiles_ = num_tiles(tokens_per_tile_);
+    items_ = tiles_ * layout_.num_kv_heads;
     // Too few items to keep the threads busy: they share the spans of each.
     const bool few = kernels_.merge_spans != nullptr && items_ < 2 * pool_.num_threads();
     spans_ = few ? most_spans(seqs_, params_.window) : 1;
@@ -179,14 +181,27 @@ class AttentionPass {
     size_t first = 0;
     for (size_t i = 0; i < seqs_.size(); ++i) {
       first_tile_[i] = first;
-      first += tiles_of(seqs_[i]);
+      first += tiles_of(seqs_[i], tokens_per_tile_);
     }
     for (size_t item = 0; spans_ > 1 && item < items_; ++item)
       missing_[item] = spans_of(args_of(item, 0)).count;
   }
 
-  size_t tiles_of(const AttentionSeq& seq) const {
-    return (seq.num_rows + tokens_per_tile_ - 1) / tokens_per_tile_;
+  uint32_t choose_tokens_per_tile() const {
+    uint32_t rows = kMostRowsPerTile;
+    const auto tokens = [&] { return std::max(1U, rows / group_); };
+    const size_t wanted = kItemsPerThread * pool_.num_threads();
+    while (rows > kLeastRowsPerTile && num_tiles(tokens()) * layout_.num_kv_heads < wanted) rows /= 2;
+    return tokens();
+  }
+
+  static size_t tiles_of(const AttentionSeq& seq, uint32_t tokens_per_tile) {
+    return (seq.num_rows + tokens_per_tile - 1) / tokens_per_tile;
+  }
+  size_t num_tiles(uint32_t tokens_per_tile) const {
+    size_t tiles = 0;
+    for (const AttentionSeq& seq : seqs_) tiles += tiles_of(seq, tokens_per_tile);
+    return tiles;
   }
 
   Spans spans_of(const cpu::AttentionArgs& args) const {

@@ -9,8 +9,11 @@
 namespace quire::backend::cpu {
 namespace {
 
-// Rows that go through one feed-forward together: what lies between its matmuls stays in the cache.
-constexpr size_t kMostRows = 192;
+/// Rows that go through one feed-forward together. What lies between its matmuls stays in the cache, but
+/// tiles multiply so fast that reading the weights for few rows takes longer.
+size_t most_rows(const kernels::KernelContext& context) {
+  return context.isa == kernels::IsaLevel::kAmx ? 512 : 192;
+}
 
 float* floats(Buffer& buffer, size_t count) {
   buffer.reserve(count * sizeof(float));
@@ -37,11 +40,11 @@ void FeedForwardPass::gated(kernels::KernelContext& context, const model::ModelC
                             const FeedForward& weights, const float* x, size_t rows, float* out) {
   const size_t hidden = config.hidden_size;
   const size_t width = weights.down.k();
-  const size_t most = std::min(rows, kMostRows);
+  const size_t most = std::min(rows, most_rows(context));
   float* gate_up = floats(gate_up_, most * 2 * width);
   float* ffn = floats(ffn_, most * width);
   const auto gate = config.activation == model::Activation::kGeluTanh ? kernels::geglu : kernels::swiglu;
-  const size_t blocks = (rows + kMostRows - 1) / kMostRows;
+  const size_t blocks = (rows + most_rows(context) - 1) / most_rows(context);
   for (size_t block = 0; block < blocks; ++block) {  // of nearly the same height
     const size_t first = block * rows / blocks;
     const size_t count = (block + 1) * rows / blocks - first;
@@ -55,7 +58,7 @@ void FeedForwardPass::reserve(kernels::KernelContext& context, const model::Mode
                               std::span<const LayerWeights> layers, size_t rows) {
   const model::MoeConfig& moe = config.moe;
   for (const LayerWeights& layer : layers) {
-    const size_t most = std::min(rows, kMostRows);
+    const size_t most = std::min(rows, most_rows(context));
     for (const FeedForward& ffn : feed_forwards(layer)) {
       floats(gate_up_, most * 2 * ffn.down.k());
       floats(ffn_, most * ffn.down.k());
@@ -74,7 +77,7 @@ void FeedForwardPass::reserve(kernels::KernelContext& context, const model::Mode
 size_t FeedForwardPass::scratch_bytes(const kernels::KernelContext& context, const LayerWeights& layer,
                                       size_t rows) {
   size_t bytes = kernels::matmul_scratch_bytes(context, layer.router, rows);
-  const size_t most = std::min(rows, kMostRows);
+  const size_t most = std::min(rows, most_rows(context));
   for (const FeedForward& ffn : feed_forwards(layer)) {
     bytes = std::max({bytes, matmul_scratch_bytes(context, ffn.gate_up, most),
                       matmul_scratch_bytes(context, ffn.down, most)});
