@@ -9,8 +9,9 @@ measured with a device that takes no time. Then `quire bench serve` measures a s
 the fitted model, that time, and that of a request's way there and back. Each run of the server and each prediction draws deviations of
 its own: a prediction does not know those of the device.
 
-workloads  the times of four workloads that were not used to fit: the median of --repeats runs and of 20 predictions, and for the slowest
-           requests how far either spread
+workloads  the times of five workloads that were not used to fit: the median of --repeats runs and of 20 predictions, and for the slowest
+           requests how far either spread. The trace is Azure's of conversations (traces-azure in QUIRE_DATA); without the file, it is
+           skipped, and its row of the table says so
 slo        the largest rate that meets an objective, three of them, by bisection on both sides
 policies   for each pair of scheduling policies and two pools: does the prediction have the same winner, wherever the difference exceeds
            the spread over the seeds
@@ -19,8 +20,11 @@ machine    --real-model on this machine: five runs, measured and predicted in tu
 """
 import argparse
 import contextlib
+import csv
+import datetime
 import itertools
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -29,6 +33,8 @@ import sys
 import tempfile
 import time
 
+TRACE = pathlib.Path(os.environ.get("QUIRE_DATA", "../shared/data")) / "traces-azure/AzureLLMInferenceTrace_conv.csv"
+TRACE_HERE = "TRACE"  # in the flags of a load: the file that write_trace has written
 SEQS, BUDGET = 32, 512
 SERVER = ["--max-num-seqs", SEQS, "--max-num-batched-tokens", BUDGET]
 # Name, flags of the load, flags of the server; simulate has both.
@@ -37,6 +43,7 @@ WORKLOADS = [
                          "--shared-prefixes", 20], ["--num-blocks", 1500]),
     ("preemption and swap", ["--rate", 8, "--prompt-len", "uniform:20:100", "--output-len", "uniform:40:160"],
      ["--num-blocks", 180, "--preemption-mode", "swap"]),
+    ("a trace", ["--trace", TRACE_HERE, "--trace-speed", 1], ["--num-blocks", 1500]),
     ("bursts", ["--rate", 3, "--burst", 16, "--burst-every", 4, "--prompt-len", "lognormal:80:0.8:300", "--output-len",
                 "lognormal:40:0.7:150"], ["--num-blocks", 1500]),
     ("closed loop", ["--users", 24, "--think-time-ms", "exponential:300", "--prompt-len", "uniform:20:200", "--output-len", "uniform:10:80"],
@@ -63,6 +70,30 @@ def hidden_device():
             "most": {name: 10**12 for name in ("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix",
                                                "logit_rows", "sampled_rows", "moved_blocks", "copies")},
             "deviations": [0.9, 0.95, 1.0, 1.05, 1.1]}
+
+
+# Of a sequence of 512 tokens; the trace's longest prompt is 14,050, its longest answer 1,000.
+PROMPT_PART, PROMPT_MOST, ANSWER_PART, ANSWER_MOST, TRACE_RATE = 12, 360, 4, 150, 8
+
+
+def write_trace(source, path, requests):
+    """The trace's first requests, with lengths that the hidden device's sequences have room for and, in all, TRACE_RATE arrivals a second. What
+    makes it a trace stays: its bursts and lulls, and which lengths come together and after each other."""
+    with source.open() as file:
+        rows = list(itertools.islice(csv.DictReader(file), requests))
+    # Its times have seven decimals, of which Python takes six.
+    times = [datetime.datetime.fromisoformat(row["TIMESTAMP"][:26]) for row in rows]
+    faster_by = TRACE_RATE * (times[-1] - times[0]).total_seconds() / (len(rows) - 1) if len(rows) > 1 else 1
+
+    def length(text, part, most):
+        return min(-(-int(text) // part), most)
+
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["TIMESTAMP", "ContextTokens", "GeneratedTokens"])
+        for at, row in zip(times, rows):
+            out.writerow([f"{(at - times[0]).total_seconds() / faster_by:.6f}", length(row["ContextTokens"], PROMPT_PART, PROMPT_MOST),
+                          length(row["GeneratedTokens"], ANSWER_PART, ANSWER_MOST)])
 
 
 def run(quire, *args):
@@ -121,7 +152,7 @@ class Way:
         return ["--accept-us", self.accept, "--latency-us", max(0, self.kept if "--users" in load else self.once)]
 
 
-TIMES = {"--rate": -1, "--burst-every": 1, "--think-time-ms": 1}  # the powers in which flags of a load are times
+TIMES = {"--rate": -1, "--trace-speed": -1, "--burst-every": 1, "--think-time-ms": 1}  # the powers in which flags of a load are times
 
 
 def faster(load, speed):
@@ -139,7 +170,8 @@ class Foresight:
 
     def __init__(self, options, folder):
         self.quire, self.model = options.quire, options.model
-        hidden, self.fitted, self.out, self.log = (pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json", "steps.log"))
+        hidden, self.fitted, self.out, self.log, self.trace = (
+            pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json", "steps.log", "trace.csv"))
         hidden.write_text(json.dumps(scaled(hidden_device(), 1 / options.speed), separators=(",", ":")))
         self.device = ["--cost", hidden, "--cost-jitter", "--force"]
         # The steps of a server, which sends tokens to connections between them; a sweep has none.
@@ -204,6 +236,12 @@ def workloads(of, options):
     for name, both, engine in WORKLOADS:
         if options.workload and name not in options.workload:
             continue
+        if TRACE_HERE in both:
+            if not TRACE.exists():
+                row(name, f"skipped: {TRACE} is absent (QUIRE_DATA says where the data are)")
+                continue
+            write_trace(TRACE, of.trace, options.requests)
+            both = [of.trace if word == TRACE_HERE else word for word in both]
         both = [*faster(both, options.speed), "--requests", options.requests]
         measured, late = [], []
         for repeat in range(options.repeats):
