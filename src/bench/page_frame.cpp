@@ -62,6 +62,7 @@ dt { color: var(--quiet); overflow-wrap: anywhere; max-width: 40vw; }
 dd { margin: 0; overflow-wrap: anywhere; }
 details { margin-top: 4px; font-size: 13px; }
 summary { cursor: pointer; color: var(--accent); width: fit-content; border-radius: 4px; }
+.panel + .plots { margin-top: 12px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 12px; }
 .small { grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); }
 .small figcaption b { display: block; }

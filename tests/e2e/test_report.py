@@ -193,6 +193,16 @@ def test_a_page_is_readable(pages, browser, name, width, theme):
     assert faint[:2] == [0, 0] and faint[2] > 0
 
 
+@pytest.mark.parametrize("name", ["one", "over", "sweep", "compared"])
+def test_no_two_panels_of_a_page_touch(pages, browser, name):
+    browser.get(f"file://{pages[name]}")
+    gaps = browser.execute_script("""
+        const boxes = [...document.querySelectorAll('.panel, figure, .figures div')].map((one) => one.getBoundingClientRect());
+        const above = (a, b) => a.left < b.right && b.left < a.right && a.top < b.top;
+        return boxes.map((a) => Math.min(...boxes.filter((b) => above(a, b)).map((b) => b.top - a.bottom))).filter(Number.isFinite);""")
+    assert len(gaps) >= 2 and min(gaps) >= 8, gaps
+
+
 def test_a_page_needs_no_mouse(pages, browser):
     """Tab reaches the numbers of each plot, and Enter opens them."""
     from selenium.webdriver.common.keys import Keys
