@@ -39,7 +39,9 @@ namespace quire::cli {
 namespace {
 
 constexpr Nanos kProbedStep = 350'000'000;
-constexpr uint32_t kMostBudget = 8192;  // where the device's speed decides it
+constexpr uint32_t kMostBudget = 8192;       // where the device's speed decides it
+constexpr uint64_t kMostOwnTokens = 16'384;  // of prompts that sequences do not share, see own_tokens()
+constexpr double kCautiousRate = 1e11;       // operations a second of a machine whose speed is not known yet
 
 struct Options {
   startup::EngineOptions engine{.policies = {.preemption = control::PreemptionKind::kSwap},
@@ -106,10 +108,18 @@ uint64_t spare_memory(const startup::EngineOptions& engine, const startup::Model
                   human_bytes(weights), human_bytes(free->bytes), free->source));
 }
 
+/// How many tokens of prompts a piece of the sweep may have before sequences share them: as many as even a
+/// slow machine computes in a sixth of the time, since filling a pool for swaps takes as long, three times.
+uint64_t own_tokens(const startup::ModelOutline& model, double seconds) {
+  const double token = 2.0 * static_cast<double>(std::max<uint64_t>(1, model.shape.num_parameters));
+  return static_cast<uint64_t>(
+      std::min(static_cast<double>(kMostOwnTokens), seconds / 6 * kCautiousRate / token));
+}
+
 /// The pools that the sweep needs, unless flags say how large they are; before the weights are loaded, which
 /// may take minutes. Throws Error that says what would do if they do not fit. Returns whether the length of
 /// sequences was chosen here.
-bool choose_pools(startup::EngineOptions& engine) {
+bool choose_pools(startup::EngineOptions& engine, double seconds) {
   const startup::ModelOutline model = startup::outline_of(engine.model.model);
   const bool chooses_length = engine.max_model_len == 0;
   uint32_t longest =
@@ -125,8 +135,10 @@ bool choose_pools(startup::EngineOptions& engine) {
   const bool host_too =
       engine.policies.preemption != control::PreemptionKind::kRecompute && !engine.policies.swap_space;
   for (const uint32_t wanted = longest;; longest /= 2) {
-    const uint64_t blocks = blocks_for_sweep(sweep_config(engine, shape), longest);
-    const uint64_t bytes = blocks * block * (host_too ? 2 : 1);
+    const auto bytes_of = [&](uint64_t blocks) { return blocks * block * (host_too ? 2 : 1); };
+    uint64_t blocks = blocks_for_sweep(sweep_config(engine, shape), longest, own_tokens(model, seconds));
+    if (bytes_of(blocks) > spare / 2) blocks = blocks_for_sweep(sweep_config(engine, shape), longest, 0);
+    const uint64_t bytes = bytes_of(blocks);
     if (bytes <= spare / 2 && blocks <= UINT32_MAX / engine.block_size) {
       if (longest < wanted) {
         fmt::print("Sequences have up to {} tokens, not {}: K/V of more does not fit into memory\n",
@@ -159,7 +171,7 @@ SweepPlan plan_for(startup::LocalEngine& local, double seconds, bool may_shorten
 
 Measured measure(Options& options) {
   set_log_level(LogLevel::kWarning);
-  const bool may_shorten = choose_pools(options.engine);
+  const bool may_shorten = choose_pools(options.engine, options.seconds);
   // A step's own time does not show while another one is computed.
   options.engine.cost.steps_in_flight = options.engine.cost.steps_in_flight.value_or(1);
   StepCollector steps;

@@ -14,16 +14,19 @@
 namespace quire::cli {
 namespace {
 
-constexpr uint32_t kTokensOfAPiece = 2048;  // of prompts; beyond, sequences share theirs
+constexpr uint32_t kTokensOfAPiece = 2048;  // of prompts; beyond, sequences share theirs if time is short
 constexpr uint32_t kSteps = 12;             // of decoding, in a piece
 constexpr uint32_t kFewSequences = 8;       // fewer decode in no less time: the weights are read all the same
 constexpr double kPartForSwaps = 0.5;       // of the time, at most
 constexpr size_t kMostFills = 3;            // of the pool, in a round
+constexpr double kLeastRounds = 4;          // that there is time for, if sequences have prompts of their own
 
 /// Works out one plan.
 class Planner {
  public:
-  Planner(const control::SchedulerConfig& config, uint32_t longest) : config_(config), longest_(longest) {
+  /// `own_tokens`: of the prompts of a piece, at most, before sequences share them; at least kTokensOfAPiece.
+  Planner(const control::SchedulerConfig& config, uint32_t longest, uint64_t own_tokens)
+      : config_(config), longest_(longest), own_tokens_(own_tokens) {
     const uint64_t watermark = uint64_t{config.num_blocks} * config.watermark_bp / 10'000 + 1;
     usable_ = config.num_blocks - std::min<uint64_t>(watermark, config.num_blocks);
   }
@@ -67,6 +70,8 @@ class Planner {
     return fmt::format("{}", fmt::join(out, "; "));
   }
   uint64_t most_blocks() const { return most_blocks_; }
+  /// Of the pieces whose sequences share prompts the most, the first; none of its sequences if none does.
+  const SweepPiece& sharing() const { return sharing_; }
 
   /// Few sequences, and more, that fill the pool and then grow. Empty, with the reason in `why`, if that
   /// cannot be.
@@ -116,6 +121,10 @@ class Planner {
   void add(const SweepPiece& piece) {
     if (fits(piece)) {
       most_blocks_ = std::max(most_blocks_, blocks_of(piece));
+      const bool shares = piece.prompts < piece.decoding && piece.context > config_.block_size;
+      if (shares && piece.decoding / piece.prompts > sharing_.decoding / std::max(sharing_.prompts, 1U)) {
+        sharing_ = piece;
+      }
       pieces_.push_back(piece);
     } else if (piece.chunk > 0) {
       chunk_left_out_ = std::min(chunk_left_out_, piece.chunk);
@@ -141,6 +150,17 @@ class Planner {
       shortened_asked_ = asked;
       shortened_ = piece;
     }
+    return sharing_less(piece);
+  }
+  /// With more distinct prompts, as far as the pool and own_tokens_ allow.
+  SweepPiece sharing_less(SweepPiece piece) const {
+    const uint64_t most = std::min<uint64_t>(piece.decoding, own_tokens_ / piece.context);
+    while (piece.prompts < most) {
+      ++piece.prompts;
+      if (fits(piece)) continue;
+      --piece.prompts;
+      break;
+    }
     return piece;
   }
   /// With as many sequences as the pool holds beside the chunks.
@@ -153,7 +173,7 @@ class Planner {
       piece.decoding /= 2;
       piece = with_context(piece, context);
     }
-    return piece;
+    return sharing_less(piece);
   }
 
   /// So many sequences whose prompts just fit, and which then grow beyond the pool. The first ones grow while
@@ -177,9 +197,11 @@ class Planner {
 
   const control::SchedulerConfig& config_;
   const uint32_t longest_;
+  const uint64_t own_tokens_;
   uint64_t usable_ = 0;  // blocks, below the watermark
   std::vector<SweepPiece> pieces_;
   uint64_t most_blocks_ = 0;
+  SweepPiece sharing_;    // see sharing()
   SweepPiece shortened_;  // of those with the longest contexts, the one with most sequences
   uint32_t shortened_asked_ = 0;
   uint32_t least_left_out_ = UINT32_MAX;  // sequences
@@ -205,8 +227,21 @@ std::string summary_of(const std::vector<SweepPiece>& pieces, double round_secon
       swapping > 0 ? "blocks moved to the host and back" : "no swaps", std::max(1.0, round_seconds));
 }
 
+/// How many tokens of prompts a piece may have: all that its sequences can have, if a round of that leaves
+/// time for others.
+uint64_t own_tokens(const control::SchedulerConfig& config, uint32_t longest, double seconds) {
+  uint64_t tokens = uint64_t{config.max_num_seqs} * longest;
+  for (; tokens > kTokensOfAPiece; tokens /= 2) {
+    Planner planner(config, longest, tokens);
+    double round = 0;
+    for (const SweepPiece& piece : planner.pieces()) round += planner.seconds_of(piece);
+    if (round <= seconds / kLeastRounds) break;
+  }
+  return tokens;
+}
+
 SweepPlan plan_for(const control::SchedulerConfig& config, uint32_t longest, double seconds) {
-  Planner planner(config, longest);
+  Planner planner(config, longest, own_tokens(config, longest, seconds));
   SweepPlan plan{.pieces = planner.pieces(), .summary = {}, .notes = {}};
   const bool decodes =
       std::ranges::any_of(plan.pieces, [](const SweepPiece& each) { return each.decoding > 0; });
@@ -214,13 +249,20 @@ SweepPlan plan_for(const control::SchedulerConfig& config, uint32_t longest, dou
     throw Error(
         fmt::format("calibrate: a pool of {} blocks is too small to measure with: at least {}, for a "
                     "sequence of {} tokens (--num-blocks, --kv-cache-memory)",
-                    with_commas(config.num_blocks), with_commas(blocks_for_sweep(config, longest)),
+                    with_commas(config.num_blocks), with_commas(blocks_for_sweep(config, longest, 0)),
                     with_commas(longest)));
   }
   for (const SweepPiece& piece : plan.pieces) plan.round_seconds += planner.seconds_of(piece);
   if (const std::string limited = planner.limited(); !limited.empty()) {
     plan.notes.push_back(fmt::format("{}: the pool has {} blocks (--num-blocks, --kv-cache-memory)", limited,
                                      with_commas(config.num_blocks)));
+  }
+  if (const SweepPiece& of = planner.sharing(); of.decoding > 0) {
+    plan.notes.push_back(fmt::format(
+        "{} sequences share {} of {} tokens, whose K/V a processor may find in its caches: their steps are "
+        "then measured too short; more --num-blocks or --seconds give more sequences a prompt of their own",
+        of.decoding, of.prompts == 1 ? "a prompt" : fmt::format("{} prompts", of.prompts),
+        with_commas(of.context)));
   }
   std::string why;
   const std::vector<SweepPiece> swaps = planner.swaps(why);
@@ -274,12 +316,25 @@ SweepPlan plan_sweep(const control::SchedulerConfig& config, double seconds, boo
   return plan;
 }
 
-uint64_t blocks_for_sweep(control::SchedulerConfig config, uint32_t longest) {
-  config.num_blocks = INT32_MAX;
-  Planner planner(config, longest);
-  planner.pieces();
-  const uint64_t least = planner.most_blocks() + 2;
-  return least + least * config.watermark_bp / (10'000 - std::min(9'000U, config.watermark_bp)) + 1;
+uint64_t blocks_for_sweep(control::SchedulerConfig config, uint32_t longest, uint64_t own_tokens) {
+  const auto blocks_with = [&](uint64_t tokens) {
+    config.num_blocks = INT32_MAX;
+    Planner planner(config, longest, tokens);
+    planner.pieces();
+    const uint64_t blocks = planner.most_blocks() + 2;
+    return blocks + blocks * config.watermark_bp / (10'000 - std::min(9'000U, config.watermark_bp)) + 1;
+  };
+  const uint64_t least = blocks_with(0);
+  uint64_t blocks = std::clamp<uint64_t>(blocks_with(own_tokens), least, INT32_MAX);
+  if (config.preemption == control::PreemptionKind::kRecompute) return blocks;
+  // The first sequences grow while the prompts of the last are computed, so a small budget fills least.
+  config.max_num_batched_tokens = std::min(config.max_num_batched_tokens, 2 * config.max_num_seqs);
+  for (; blocks > least; blocks -= std::min(blocks - least, blocks / 16 + 1)) {
+    config.num_blocks = config.num_host_blocks = static_cast<uint32_t>(blocks);
+    std::string why;
+    if (!Planner(config, longest, 0).swaps(why).empty()) break;
+  }
+  return blocks;
 }
 
 }  // namespace quire::cli

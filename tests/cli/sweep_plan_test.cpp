@@ -62,6 +62,33 @@ TEST(SweepPlan, CoversAllWhereThereIsRoom) {
   EXPECT_THAT(notes_of(plan), HasSubstr("fewer --num-blocks"));
 }
 
+/// Of the pieces with at least `context` tokens, the most sequences for one prompt.
+double most_sharing(const SweepPlan& plan, uint32_t context) {
+  double out = 0;
+  for (const SweepPiece& piece : plan.pieces) {
+    if (piece.decoding > 0 && piece.context >= context) {
+      out = std::max(out, static_cast<double>(piece.decoding) / piece.prompts);
+    }
+  }
+  return out;
+}
+
+TEST(SweepPlan, GivesSequencesPromptsOfTheirOwnWhereThereIsRoomAndTime) {
+  const SweepPlan own = plan_sweep(config_of(4096, 512), 1000, true);
+  EXPECT_EQ(most_sharing(own, 16), 1);
+  EXPECT_THAT(notes_of(own), testing::Not(HasSubstr("sequences share")));
+  // Four rounds of that would take longer.
+  const SweepPlan hasty = plan_sweep(config_of(4096, 512), own.round_seconds * 3.6, true);
+  EXPECT_LE(hasty.round_seconds, own.round_seconds * 0.9);
+  EXPECT_GT(most_sharing(hasty, 499), 1);
+  EXPECT_THAT(notes_of(hasty), HasSubstr("32 sequences share"));
+  const SweepPlan small = plan_sweep(config_of(600, 512), 1000, true);
+  EXPECT_GT(most_sharing(small, 499), 1);
+  EXPECT_LT(most_sharing(small, 499), 3);
+  EXPECT_EQ(most_sharing(small, 128), most_sharing(small, 499)) << "others have room";
+  EXPECT_EQ(most(small, &SweepPiece::context), 499U);
+}
+
 TEST(SweepPlan, FillsAPoolThatItCanFill) {
   const SweepPlan plan = plan_sweep(config_of(300, 2048), 1000, true);
   ASSERT_GT(swaps_of(plan), 1U);
@@ -95,7 +122,7 @@ TEST(SweepPlan, TellsWhatAPoolIsTooSmallFor) {
 }
 
 TEST(SweepPlan, ShortensSequencesThatTakeTooLong) {
-  const SweepPlan whole = plan_sweep(config_of(20'000, 8192), 1e6, true);
+  const SweepPlan whole = plan_sweep(config_of(20'000, 8192), 1, false);  // prompts are shared: it is short
   const double seconds = whole.round_seconds * 0.7;
   const SweepPlan shorter = plan_sweep(config_of(20'000, 8192), seconds, true);
   EXPECT_LT(shorter.round_seconds, whole.round_seconds);
@@ -120,12 +147,33 @@ TEST(SweepPlan, RefusesWhatCannotBeMeasured) {
   EXPECT_EQ(refusal(config_of(64, 64)), "");
 }
 
+TEST(SweepPlan, AsksForBlocksForPromptsOfTheirOwnAsLongAsSwapsAreMeasured) {
+  control::SchedulerConfig config = config_of(0, 512);
+  const uint64_t least = blocks_for_sweep(config, 512, 0);
+  config.preemption = control::PreemptionKind::kRecompute;
+  const uint64_t for_all = blocks_for_sweep(config, 512, 16'384);
+  config.preemption = control::PreemptionKind::kSwap;
+  const uint64_t blocks = blocks_for_sweep(config, 512, 16'384);
+  EXPECT_GT(blocks, 2 * least);
+  EXPECT_LT(blocks, for_all) << "32 sequences of 512 tokens could not grow beyond it";
+  for (const uint32_t budget : {64U, 512U}) {
+    config.num_blocks = config.num_host_blocks = static_cast<uint32_t>(blocks);
+    config.max_num_batched_tokens = budget;
+    const SweepPlan plan = plan_sweep(config, 1000, true);
+    EXPECT_GT(swaps_of(plan), 0U) << notes_of(plan);
+    EXPECT_LT(most_sharing(plan, 499), 3);
+  }
+  config.num_blocks = static_cast<uint32_t>(for_all);
+  EXPECT_EQ(most_sharing(plan_sweep(config, 1000, true), 499), 1);
+}
+
 TEST(SweepPlan, TheBlocksThatItAsksForLimitNothing) {
   for (const uint32_t longest : {64U, 512U, 8192U}) {
     for (const std::vector<uint32_t>& windows : {std::vector<uint32_t>{0}, {0, 256, 256}}) {
       control::SchedulerConfig config = config_of(0, longest);
       config.kv_windows = windows;
-      config.num_blocks = config.num_host_blocks = static_cast<uint32_t>(blocks_for_sweep(config, longest));
+      config.num_blocks = config.num_host_blocks =
+          static_cast<uint32_t>(blocks_for_sweep(config, longest, 0));
       const SweepPlan plan = plan_sweep(config, 1e6, true);
       EXPECT_EQ(most(plan, &SweepPiece::chunk), longest - 2);
       EXPECT_EQ(most(plan, &SweepPiece::decoding), 32U);
