@@ -23,7 +23,9 @@ std::string bytes(const std::optional<uint64_t>& count) { return count ? human_b
 /// The cells of a row, in the order of the head.
 std::vector<std::string> cells(const LoadRow& row, const LoadRow& first) {
   const LoadReport& report = row.report;
-  const auto ms = [](Nanos time) { return fmt::format("{:.1f}", to_ms(time)); };
+  const auto ms = [&](Nanos time) {
+    return report.finished > 0 ? fmt::format("{:.1f}", to_ms(time)) : std::string("-");
+  };
   return {std::to_string(row.concurrency),
           fmt::format("{:.1f}", row.tokens_per_second()),
           fmt::format("{:.2f}", ratio(row, first)),
@@ -65,15 +67,19 @@ PlotSeries series_of(std::string name, std::span<const LoadRow> rows, Value&& va
 std::string plots(std::span<const LoadRow> rows) {
   const PlotAxis clients{.label = "clients at once", .is_log = true, .least = 1};
   const PlotAxis log_ms{.label = "milliseconds", .is_log = true};
-  const auto ms = [](Nanos time) { return std::optional(to_ms(time)); };
+  const auto ms_series = [&](const char* name, sim::Percentiles LoadReport::*of,
+                             Nanos sim::Percentiles::*which) {
+    return series_of(name, rows, [=](const LoadRow& row) -> std::optional<double> {
+      if (row.report.finished == 0) return std::nullopt;
+      return to_ms(row.report.*of.*which);
+    });
+  };
   const PlotSeries rate[] = {
       series_of("tokens/s", rows, [](const LoadRow& row) { return std::optional(row.tokens_per_second()); })};
-  const PlotSeries first[] = {
-      series_of("p50", rows, [&](const LoadRow& row) { return ms(row.report.ttft.p50); }),
-      series_of("p99", rows, [&](const LoadRow& row) { return ms(row.report.ttft.p99); })};
-  const PlotSeries each[] = {
-      series_of("p50", rows, [&](const LoadRow& row) { return ms(row.report.tpot.p50); }),
-      series_of("p99", rows, [&](const LoadRow& row) { return ms(row.report.tpot.p99); })};
+  const PlotSeries first[] = {ms_series("p50", &LoadReport::ttft, &sim::Percentiles::p50),
+                              ms_series("p99", &LoadReport::ttft, &sim::Percentiles::p99)};
+  const PlotSeries each[] = {ms_series("p50", &LoadReport::tpot, &sim::Percentiles::p50),
+                             ms_series("p99", &LoadReport::tpot, &sim::Percentiles::p99)};
   const auto mebibytes = [](const std::optional<uint64_t>& count) -> std::optional<double> {
     if (!count) return std::nullopt;
     return static_cast<double>(*count) / 0x1p20;

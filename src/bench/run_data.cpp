@@ -37,12 +37,18 @@ std::vector<std::pair<double, double>> output_rate(const sim::Timeline& timeline
   return out;
 }
 
-void add_times(std::vector<RunFigure>& out, const char* name, const sim::Percentiles& of) {
+void add_times(std::vector<RunFigure>& out, const char* name, const std::optional<sim::Percentiles>& of) {
+  if (!of) return;
   const std::pair<const char*, Nanos> times[] = {
-      {"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}};
+      {"mean", of->mean}, {"p50", of->p50}, {"p90", of->p90}, {"p99", of->p99}};
   for (const auto& [which, time] : times) {
     out.push_back({fmt::format("{} {}", name, which), "ms", static_cast<double>(time) / 1e6});
   }
+}
+
+/// Where nothing has finished, the percentiles are 0.
+std::optional<sim::Percentiles> times_if(uint64_t finished, const sim::Percentiles& of) {
+  return finished > 0 ? std::optional(of) : std::nullopt;
 }
 
 }  // namespace
@@ -61,10 +67,10 @@ RunData run_of(const LoadReport& report, std::span<const LoadSample> samples, co
               .seconds = report.seconds(),
               .slo = report.slo,
               .good = {},
-              .ttft = report.ttft,
-              .tpot = report.tpot,
-              .e2e = report.e2e,
-              .itl = report.itl};
+              .ttft = times_if(report.finished, report.ttft),
+              .tpot = times_if(report.finished, report.tpot),
+              .e2e = times_if(report.finished, report.e2e),
+              .itl = times_if(report.finished, report.itl)};
   if (report.slo.any()) run.good = report.good;
   run.complaints = complaints_of(report);
   for (const LoadSample& sample : samples) {
@@ -113,11 +119,11 @@ RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& reque
               .seconds = report.seconds(),
               .slo = builder.slo(),
               .good = {},
-              .ttft = report.ttft,
-              .tpot = report.tpot,
-              .e2e = report.e2e,
+              .ttft = times_if(report.totals.finished, report.ttft),
+              .tpot = times_if(report.totals.finished, report.tpot),
+              .e2e = times_if(report.totals.finished, report.e2e),
               .itl = {},
-              .queue = report.queue,
+              .queue = times_if(report.totals.finished, report.queue),
               .queried_tokens = report.last.total_prefix_queried_tokens,
               .hit_tokens = report.last.total_prefix_hit_tokens,
               .preemptions = report.last.total_preemptions,
@@ -175,9 +181,9 @@ std::vector<RunFigure> figures_of(const RunData& run) {
   }
   add_times(out, "TTFT", run.ttft);
   add_times(out, "TPOT", run.tpot);
-  if (run.itl) add_times(out, "ITL", *run.itl);
+  add_times(out, "ITL", run.itl);
   add_times(out, "E2E", run.e2e);
-  if (run.queue) add_times(out, "queue", *run.queue);
+  add_times(out, "queue", run.queue);
   if (run.queried_tokens && run.hit_tokens) {
     out.push_back({"prefix hits", "%", percent(*run.hit_tokens, *run.queried_tokens)});
   }

@@ -59,9 +59,10 @@ struct RunData {
   double seconds = 1;
   sim::Slo slo;
   std::optional<uint64_t> good;  // that met it
-  sim::Percentiles ttft;
-  sim::Percentiles tpot;
-  sim::Percentiles e2e;
+  // Without them if no request has finished.
+  std::optional<sim::Percentiles> ttft;
+  std::optional<sim::Percentiles> tpot;
+  std::optional<sim::Percentiles> e2e;
   std::optional<sim::Percentiles> itl;    // between two tokens; of a server
   std::optional<sim::Percentiles> queue;  // from arrival to admission; of a simulation
   std::optional<uint64_t> queried_tokens;

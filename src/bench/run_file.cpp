@@ -175,11 +175,13 @@ void read_common(const JsonObject& root, RunData& run) {
   run.seconds = static_cast<double>(std::max<int64_t>(1, root.integer("elapsed_ns", 0, kMostTime))) / 1e9;
   run.slo = slo_of(root);
   if (run.slo.any()) run.good = whole_number(root, "good");
-  run.ttft = read_times(root.object("ttft_ns"));
-  run.tpot = read_times(root.object("tpot_ns"));
-  run.e2e = read_times(root.object("e2e_ns"));
-  run.itl = read_times_if(root, "itl_ns");
-  run.queue = read_times_if(root, "queue_ns");
+  if (run.finished > 0) {
+    run.ttft = read_times(root.object("ttft_ns"));
+    run.tpot = read_times(root.object("tpot_ns"));
+    run.e2e = read_times(root.object("e2e_ns"));
+    run.itl = read_times_if(root, "itl_ns");
+    run.queue = read_times_if(root, "queue_ns");
+  }
   run.no_timeline = "the file does not have them";
   if (root.has("flags")) add_settings(root.object("flags"), "", run.settings);
   const bool has_slo = std::ranges::count(run.settings, "--slo", &PageFacts::value_type::first) > 0;

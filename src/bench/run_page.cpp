@@ -1,5 +1,7 @@
 #include "bench/run_page.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "base/amounts.h"
@@ -41,15 +43,17 @@ PageFacts tiles(const RunData& run) {
 
 std::string times_table(const RunData& run) {
   PlotTable table{{"", "mean", "p50", "p90", "p99", "max"}, {}};
-  const auto add = [&](const char* name, const sim::Percentiles& of) {
+  const auto add = [&](const char* name, const std::optional<sim::Percentiles>& of) {
+    if (!of) return;
     table.rows.push_back(
-        {name, ms_text(of.mean), ms_text(of.p50), ms_text(of.p90), ms_text(of.p99), ms_text(of.max)});
+        {name, ms_text(of->mean), ms_text(of->p50), ms_text(of->p90), ms_text(of->p99), ms_text(of->max)});
   };
-  if (run.queue) add("Waiting to be admitted", *run.queue);
+  add("Waiting to be admitted", run.queue);
   add("To the first token (TTFT)", run.ttft);
   add("Per further token (TPOT)", run.tpot);
-  if (run.itl) add("Between two tokens (ITL)", *run.itl);
+  add("Between two tokens (ITL)", run.itl);
   add("To the last token (E2E)", run.e2e);
+  if (table.rows.empty()) return {};
   return page_part("Times in milliseconds") + "<div class=\"panel\">" +
          html_table(table, "Times in milliseconds") + "</div>\n";
 }
@@ -63,10 +67,10 @@ std::string groups_table(const RunData& run, std::string_view kind, std::string_
   for (const RunGroup& group : run.groups) {
     if (group.kind != kind) continue;
     const sim::GroupOutcome& of = group.outcome;
+    const auto ms = [&](Nanos time) { return of.finished > 0 ? ms_text(time) : std::string("-"); };
     table.rows.push_back({std::to_string(of.of), with_commas(of.requests), with_commas(of.refused),
-                          with_commas(of.output_tokens), ms_text(of.ttft.mean), ms_text(of.ttft.p99),
-                          ms_text(of.tpot.mean), ms_text(of.tpot.p99), ms_text(of.e2e.mean),
-                          ms_text(of.e2e.p99)});
+                          with_commas(of.output_tokens), ms(of.ttft.mean), ms(of.ttft.p99), ms(of.tpot.mean),
+                          ms(of.tpot.p99), ms(of.e2e.mean), ms(of.e2e.p99)});
     if (run.good) table.rows.back().push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
   }
   if (table.rows.size() < 2) return {};

@@ -4,7 +4,6 @@
 
 #include "base/amounts.h"
 #include "cli/sim_options.h"
-#include "sim/report_json.h"
 
 namespace quire::cli {
 namespace {
@@ -62,13 +61,6 @@ std::vector<Column> columns_of(const sim::Slo& slo, bool in_file) {
   add("", "extrapolated_steps", [](const RunResult& run) { return std::to_string(run.report.extrapolated); });
   add("", "cost", [](const RunResult& run) { return cost_source(run.config.cost); });
   return columns;
-}
-
-boost::json::object json_of(const RunResult& run, const sim::Slo& slo) {
-  boost::json::object out = sim::to_json(run.report, run.config, slo);
-  if (run.finished_any()) return out;
-  for (const char* key : {"queue_ns", "ttft_ns", "tpot_ns", "e2e_ns"}) out[key] = nullptr;
-  return out;
 }
 
 }  // namespace quire::cli

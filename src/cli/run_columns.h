@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <boost/json/object.hpp>
-
 #include "sim/report.h"
 #include "sim/simulation.h"
 #include "sim/slo.h"
@@ -30,8 +28,5 @@ struct Column {
 
 /// `in_file`: with those for which a terminal has no room.
 std::vector<Column> columns_of(const sim::Slo& slo, bool in_file);
-
-/// The same for programs, with null for times that the run does not have.
-boost::json::object json_of(const RunResult& run, const sim::Slo& slo);
 
 }  // namespace quire::cli

@@ -92,7 +92,7 @@ void print_summary(const sim::SimulationReport& report, const sim::SimulationCon
                                                             {"to the first token", report.ttft},
                                                             {"per further token", report.tpot},
                                                             {"to the last token", report.e2e}};
-  print_times(times);
+  if (totals.finished > 0) print_times(times);
 }
 
 void print_digests(const sim::SimulationReport& report) {
@@ -107,8 +107,10 @@ void print_groups(const char* name, std::vector<sim::GroupOutcome> groups, const
                    "in time %"},
                   {}};
   if (slo.any()) table.head.emplace_back("met %");
-  const auto ms = [](Nanos time) { return fmt::format("{:.1f}", static_cast<double>(time) / 1e6); };
   for (const sim::GroupOutcome& of : std::span(groups).first(std::min(kMost, groups.size()))) {
+    const auto ms = [&](Nanos time) {
+      return of.finished > 0 ? fmt::format("{:.1f}", static_cast<double>(time) / 1e6) : std::string("-");
+    };
     std::vector<std::string>& row = table.rows.emplace_back();
     row = {std::to_string(of.of),
            with_commas(of.requests),
@@ -120,7 +122,7 @@ void print_groups(const char* name, std::vector<sim::GroupOutcome> groups, const
            ms(of.tpot.p99),
            ms(of.e2e.mean),
            ms(of.e2e.p99),
-           fmt::format("{:.1f}", percent(of.in_time, of.finished))};
+           of.finished > 0 ? fmt::format("{:.1f}", percent(of.in_time, of.finished)) : "-"};
     if (slo.any()) row.push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
   }
   fmt::print("\n{}", table.text(1));

@@ -26,6 +26,7 @@
 #include "cli/terminal.h"
 #include "cli/workload_options.h"
 #include "sim/report.h"
+#include "sim/report_json.h"
 #include "sim/workload_source.h"
 #include "startup/local_engine.h"
 #include "startup/model_files.h"
@@ -152,9 +153,7 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
                       {"warning", warning.empty() ? json::value() : json::value(warning)}};
     const char* const names[] = {"ttft_ns", "tpot_ns", "e2e_ns"};
     for (size_t i = 0; i < std::size(names); ++i) {
-      const sim::Percentiles& of = times[i].second;
-      root[names[i]] = {
-          {"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
+      root[names[i]] = sim::times_json(times[i].second, finished);
     }
     fmt::print("{}\n", json::serialize(root));
     return;
@@ -167,7 +166,7 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
              with_commas(stats.step.total_prefix_hit_tokens), stats.step.total_preemptions,
              stats.step.total_evictions);
   fmt::print("{} of {} first tokens in time\n", outcome.in_time, finished);
-  print_times(times);
+  if (finished > 0) print_times(times);
 }
 
 /// Sends the requests of a workload when they are due, and tells its source what has ended.

@@ -268,7 +268,8 @@ int sweep(const WhatIf& asked) {
     }
     lines.push_back({&all[i], {}, &*results[i], {}});
     json::object run{{"flags", flags_json(asked, all[i])}};
-    for (auto& [key, value] : json_of(*results[i], asked.slo)) run[key] = value;
+    for (auto& [key, value] : sim::to_json(results[i]->report, results[i]->config, asked.slo))
+      run[key] = value;
     runs.push_back(std::move(run));
     extrapolated += results[i]->report.extrapolated;
   }
@@ -411,7 +412,7 @@ void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const 
   for (size_t k = 0; k < of.size(); ++k) {
     json::object one{{"seed", seed + k}, {"load", load_json(of[k])}, {"is_most", of[k].limit.is_most}};
     if (of[k].at) {
-      one["report"] = json_of(*of[k].at, asked.slo);
+      one["report"] = sim::to_json(of[k].at->report, of[k].at->config, asked.slo);
       out.extrapolated += of[k].at->report.extrapolated;
     }
     seeds.push_back(std::move(one));

@@ -10,7 +10,7 @@
 namespace quire::sim {
 
 /// The lowest value that p percent of some times, in nanoseconds, do not exceed (nearest rank). All 0 without
-/// times.
+/// times; whoever shows them says then that there are none.
 struct Percentiles {
   Nanos mean = 0;  // rounded down
   Nanos p50 = 0;

@@ -197,6 +197,36 @@ TEST_F(RunFile, HasWhatALoadWrote) {
   EXPECT_NEAR(tokens, 10, 1e-6);
 }
 
+TEST_F(RunFile, HasNoTimesWhereNothingFinished) {
+  const std::vector<LoadSample> samples = {
+      {.end = 5 * kMs, .number = 1, .tokens = 0, .wanted_tokens = 5, .error = "lost"}};
+  boost::json::object root{{"model", "m"}, {"url", "u"}};
+  for (auto& [key, value] : to_json(report_load(samples, 1, 100 * kMs, {.ttft = 15 * kMs})))
+    root[key] = value;
+  add_requests(root, samples);
+  const auto has_times = [](const RunData& run) {
+    return run.ttft || run.tpot || run.itl || run.e2e || run.queue;
+  };
+  const RunData none = read(boost::json::serialize(root));
+  EXPECT_FALSE(has_times(none));
+  const RunData some = read(boost::json::serialize(load_json()));
+  EXPECT_TRUE(some.ttft && some.tpot && some.itl && some.e2e);
+  for (const ComparedFigure& each : compare(none, some).figures) {
+    const bool is_time = each.unit == "ms";
+    EXPECT_EQ(each.a.has_value(), !is_time) << each.name;
+  }
+  EXPECT_THAT(run_page(some, &none), Not(HasSubstr("nan")));
+  EXPECT_THAT(run_page(none, &some), HasSubstr("Two runs side by side"));
+  // Files of before have zeros there.
+  for (const char* times : {"ttft_ns", "tpot_ns", "itl_ns", "e2e_ns"}) {
+    root[times] = {{"mean", 0}, {"p50", 0}, {"p90", 0}, {"p99", 0}, {"max", 0}};
+  }
+  EXPECT_FALSE(has_times(read(boost::json::serialize(root))));
+  root["finished"] = 1;
+  root["ttft_ns"] = nullptr;
+  EXPECT_THAT(refusal(boost::json::serialize(root)), HasSubstr("ttft_ns"));
+}
+
 TEST_F(RunFile, HasWhatASimulationWrote) {
   sim::WorkloadConfig load;
   load.num_requests = 30;

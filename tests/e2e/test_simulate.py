@@ -122,6 +122,24 @@ def test_a_run_in_which_nothing_finishes_has_no_times(tmp_path, more, what):
     assert "no request finished in any run; the first, with num-blocks 1: 50 too long for the pool" in done.stderr.decode()
 
 
+def test_a_single_run_in_which_nothing_finishes_has_no_times(tmp_path):
+    none, some, page, compared = (tmp_path / name for name in ("none.json", "some.json", "page.html", "compared.json"))
+    flags = ["simulate", "--requests", 50, "--prompt-len", 200, "--output-len", 20, "--tenants", 2, "--scheduling-policy", "fair"]
+    done = quire(*flags, "--num-blocks", 2, "--json", none, check=False)
+    assert done.returncode == 1 and b"milliseconds" not in done.stdout
+    result = json.loads(none.read_text())
+    assert all(each[name] is None for each in [result, *result["tenants"]] for name in ("ttft_ns", "tpot_ns", "e2e_ns"))
+    assert result["queue_ns"] is None and result["output_tokens_per_second"] == 0
+    # Who reads it has a run without times.
+    quire(*flags, "--json", some, "--overlay", none, "--html", page)
+    assert "Two runs side by side" in page.read_text()
+    done = quire("simulate", "--compare", none, some, "--json", compared)
+    figures = json.loads(compared.read_text())["comparison"]["figures"]
+    assert figures["TTFT p99 ms"]["a"] is None is figures["TTFT p99 ms"]["ratio"] and figures["TTFT p99 ms"]["b"] > 0
+    assert quire(*flags, "--num-blocks", 2, "--html", page, check=False).returncode == 1
+    assert "Times in milliseconds" not in page.read_text()
+
+
 def test_no_load_is_carried_where_no_request_fits():
     done = quire("simulate", "--find-capacity", "--slo", "ttft=500ms", "--num-blocks", 3, check=False)
     assert done.returncode == 1 and done.stdout == b"" and "no request finished: 1,000 too long for the pool" in done.stderr.decode()

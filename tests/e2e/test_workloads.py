@@ -176,6 +176,7 @@ def test_bench_throughput_skips_what_is_too_long_and_counts_it():
                      r"This model's maximum context length is 512 tokens", done.stderr.decode())
     none = bench("--trace", needs("traces-mooncake/conversation_trace.jsonl"), "--requests", 4, check=False)
     assert none.returncode == 1 and "no request finished" in none.stderr.decode()
+    assert [json.loads(none.stdout)[times] for times in ("ttft_ns", "tpot_ns", "e2e_ns")] == [None] * 3
 
 
 def test_bench_throughput_has_users_and_conversations(tmp_path):
