@@ -8,7 +8,6 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -17,7 +16,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/amounts.h"
 #include "base/error.h"
 #include "base/machine_limits.h"
 #include "base/output_file.h"
@@ -25,10 +23,10 @@
 #include "cli/flags.h"
 #include "cli/message_reader.h"
 #include "cli/run_columns.h"
-#include "cli/sim_options.h"
 #include "cli/simulate_options.h"
 #include "cli/terminal.h"
 #include "cli/text_table.h"
+#include "cli/time_notes.h"
 #include "sim/capacity_search.h"
 #include "sim/report_json.h"
 
@@ -179,7 +177,7 @@ json::object json_head(const WhatIf& asked) {
 
 /// The page of all runs. `heads`: of the cells of a line that are not of a run.
 void write_page(const WhatIf& asked, std::string title, const std::vector<std::string>& heads,
-                const std::vector<Line>& lines, size_t missing) {
+                const std::vector<Line>& lines, std::vector<std::string> complaints, size_t missing) {
   if (asked.html_file.empty()) return;
   bench::SweepData page{.title = std::move(title), .slo = asked.slo, .settings = asked.settings};
   for (const sim::SweepAxis& axis : asked.axes) page.flags.push_back(axis.flag);
@@ -191,6 +189,7 @@ void write_page(const WhatIf& asked, std::string title, const std::vector<std::s
   }
   TextTable table = table_of(asked, heads, lines, false);
   page.table = {std::move(table.head), std::move(table.rows)};
+  page.complaints = std::move(complaints);
   if (missing > 0) page.complaints.push_back(fmt::format("Interrupted: {} runs had not ended.", missing));
   write_output_file(asked.html_file, bench::page_kind(), bench::sweep_page(page));
 }
@@ -233,20 +232,11 @@ void note_trace(const SimulateOptions& options) {
   if (!options.workload.trace.empty()) print_notes(simulation_requests(options)->settings());
 }
 
-/// Whose times these are.
-void note_cost(const std::vector<SimulateOptions>& options) {
-  std::set<std::string> sources;
-  for (const SimulateOptions& each : options) sources.insert(cost_source(each.cost.model()));
-  sources.erase("");
-  for (const std::string& source : sources) fmt::print("\nThe times of steps are those of {}\n", source);
-}
-
-void note_extrapolation(uint64_t steps) {
-  if (steps == 0) return;
-  fmt::print(
-      "\n{} steps of these runs lie beyond what the cost model was fitted to: their times are "
-      "extrapolated\n",
-      with_commas(steps));
+/// Without what the runs were like.
+TimeNotes time_notes(const std::vector<SimulateOptions>& options) {
+  TimeNotes notes;
+  for (const SimulateOptions& each : options) notes.take(simulation_config(each).cost);
+  return notes;
 }
 
 // ---- --sweep ----
@@ -260,7 +250,7 @@ int sweep(const WhatIf& asked) {
   std::vector<Line> lines;
   json::array runs;
   Failures failures;
-  uint64_t extrapolated = 0;
+  TimeNotes notes = time_notes(options);
   for (size_t i = 0; i < all.size(); ++i) {
     if (!results[i]) continue;
     if (!results[i]->finished_any()) {
@@ -271,16 +261,15 @@ int sweep(const WhatIf& asked) {
     for (auto& [key, value] : sim::to_json(results[i]->report, results[i]->config, asked.slo))
       run[key] = value;
     runs.push_back(std::move(run));
-    extrapolated += results[i]->report.extrapolated;
+    notes.take(results[i]->report);
   }
   check_failures(failures, all.size());
   fmt::print("{}", table_of(asked, {}, lines, false).text(asked.axes.size()));
-  note_cost(options);
-  note_extrapolation(extrapolated);
+  notes.print();
   json::object root = json_head(asked);
   root["runs"] = std::move(runs);
   write_files(asked, table_of(asked, {}, lines, true), root);
-  write_page(asked, "A sweep of simulations", {}, lines, all.size() - lines.size());
+  write_page(asked, "A sweep of simulations", {}, lines, notes.complaints(), all.size() - lines.size());
   return judge(lines.size(), all.size(), failures);
 }
 
@@ -402,7 +391,7 @@ struct Capacities {
   std::vector<Line> lines;
   json::array rows;
   Failures failures;
-  uint64_t extrapolated = 0;
+  TimeNotes notes;
 };
 
 /// `of`: a search for each seed from `seed` on, all of which have ended; they are sorted by what they found.
@@ -413,7 +402,7 @@ void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const 
     json::object one{{"seed", seed + k}, {"load", load_json(of[k])}, {"is_most", of[k].limit.is_most}};
     if (of[k].at) {
       one["report"] = sim::to_json(of[k].at->report, of[k].at->config, asked.slo);
-      out.extrapolated += of[k].at->report.extrapolated;
+      out.notes.take(of[k].at->report);
     }
     seeds.push_back(std::move(one));
   }
@@ -450,7 +439,7 @@ int find_capacity(WhatIf asked) {
     found[i] = search(asked, load, std::move(arguments), choose_requests);
   });
 
-  Capacities got;
+  Capacities got{.lines = {}, .rows = {}, .failures = {}, .notes = time_notes(options)};
   size_t done = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::span<Search> of(&found[i * asked.seeds], asked.seeds);
@@ -463,14 +452,13 @@ int find_capacity(WhatIf asked) {
              asked.slo.text(), load.unit, asked.seeds, load.range.whole ? "" : ", each within 1 %");
   const std::vector<std::string> heads = {load.flag, "least", "most"};
   fmt::print("{}", table_of(asked, heads, got.lines, false).text(asked.axes.size()));
-  note_cost(options);
-  note_extrapolation(got.extrapolated);
+  got.notes.print();
   json::object root = json_head(asked);
   root["capacity_of"] = load.flag;
   root["rows"] = std::move(got.rows);
   write_files(asked, table_of(asked, heads, got.lines, true), root);
   write_page(asked, fmt::format("The largest {} that meets the objectives", load.flag), heads, got.lines,
-             all.size() - got.lines.size());
+             got.notes.complaints(), all.size() - got.lines.size());
   return judge(done, found.size(), got.failures);
 }
 

@@ -109,13 +109,13 @@ std::string cost_text(const backend::sim::CostModel& of) {
       ms(cost.step), cost.prefill_tokens_per_ms, ms(cost.decode), ms(cost.decode_more), ms(cost.swap_block));
 }
 
-std::string extrapolation_text(const SimulationReport& report) {
-  if (report.extrapolated == 0) return {};
+std::string extrapolation_text(uint64_t extrapolated, uint64_t steps) {
+  if (extrapolated == 0) return {};
   return fmt::format(
       "{} of {} steps lie beyond what the cost model was fitted to (more tokens, sequences or context): "
       "their "
       "times are extrapolated",
-      with_commas(report.extrapolated), with_commas(report.totals.steps));
+      with_commas(extrapolated), with_commas(steps));
 }
 
 std::string_view refusal_key(Refusal why) {

@@ -103,8 +103,11 @@ class ReportBuilder final : public SimulationListener {
 /// The cost model with its constants, for people: "roofline: Llama-2-7b on NVIDIA A10G, 600 GB/s, ...".
 std::string cost_text(const backend::sim::CostModel& of);
 /// "2 of 30 steps lie beyond what the cost model was fitted to (...): their times are extrapolated"; "" if
-/// none do.
-std::string extrapolation_text(const SimulationReport& report);
+/// none do. `steps`: of a run, or of several.
+std::string extrapolation_text(uint64_t extrapolated, uint64_t steps);
+inline std::string extrapolation_text(const SimulationReport& report) {
+  return extrapolation_text(report.extrapolated, report.totals.steps);
+}
 
 /// In a file: "too_long_for_pool".
 std::string_view refusal_key(Refusal why);

@@ -95,6 +95,17 @@ def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     kept = json.loads(trace.read_text())
     assert str(kept["extrapolated_steps"]) == beyond.split(" of")[0]
     assert kept["otherData"]["cost"].startswith("fitted to steps of llama-quire-stories-5m on ")
+    # Of several runs it is said in the same words, also on their page.
+    more = ["--prompt-len", 3000, "--sweep", "watermark=1,2"]
+    said = quire(*run, *more)
+    of_both = re.search(r"\d+ of \d+ (steps) lie beyond .*", said)[0]
+    words = " lie beyond what the cost model was fitted to (more tokens, sequences or context): their times are extrapolated"
+    assert of_both.endswith(words) and f'<p class="alarm">{of_both}.</p>' in page.read_text()
+    assert int(of_both.split()[0]) > int(beyond.split()[0])
+    said = quire(*run, "--prompt-len", 3000, "--find-capacity", "--seeds", 1, "--slo", "ttft=1000s")
+    assert words in said and words in page.read_text()
+    quire(*run, "--prompt-len", 20, "--sweep", "watermark=1,2")
+    assert "lie beyond" not in page.read_text()
     quire(*run, "--prompt-len", 20, "--perfetto", trace)
     assert "beyond what" not in page.read_text() and json.loads(trace.read_text())["extrapolated_steps"] == 0
     said = subprocess.run([QUIRE, "bench", "throughput", MODEL, "--device", "sim", "--cost", fitted[0], "--requests", "2", "--prompt-len", "400",
