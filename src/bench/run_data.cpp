@@ -139,6 +139,10 @@ RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& reque
   if (const std::string text = sim::extrapolation_text(report); !text.empty()) {
     run.complaints.push_back(text + ".");
   }
+  const backend::sim::FittedCost* const fitted = builder.simulation().executor().cost().fitted();
+  if (fitted != nullptr && !fitted->warning.empty()) {
+    run.complaints.push_back(fmt::format("Warning: {}.", fitted->warning));
+  }
   for (const sim::GroupOutcome& of : builder.by_tenant()) run.groups.push_back({"tenant", of});
   for (const sim::GroupOutcome& of : builder.by_priority()) run.groups.push_back({"priority", of});
   const std::span<const sim::KeptRequest> records = requests.records();

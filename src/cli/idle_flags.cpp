@@ -162,14 +162,15 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
     for (const char* flag : {"--threads", "--isa", "--pack-cache", "--no-mmap"}) {
       refuse_if_given(command, flag, "with --device sim, which computes nothing");
     }
+    const bool is_fitted = !options.cost.cost_file.empty();  // to formats that must be those of the flags
     if (options.cost.machine) {
       refuse_if_given(
           command, "--dtype",
           "with --machine; --quantization and --kv-cache-dtype say how weights and K/V are there");
-    } else {
+    } else if (!is_fitted) {
       refuse_if_given(command, "--quantization", "with --device sim, which computes nothing");
     }
-    if (!options.cost.machine && options.kv_cache_memory.empty() && !may_swap) {
+    if (!options.cost.machine && !is_fitted && options.kv_cache_memory.empty() && !may_swap) {
       const char* why =
           "with --device sim: K/V takes no memory there, unless --kv-cache-memory or --swap-space bounds it";
       for (const char* flag : {"--dtype", "--kv-cache-dtype"}) refuse_if_given(command, flag, why);

@@ -263,10 +263,9 @@ Foresight foresight_of(const PlanOptions& options, const startup::ModelOutline& 
   if (!options.cost_file.empty()) {
     const backend::sim::CostFile file = backend::sim::read_cost_file(options.cost_file);
     const std::string machine = machine_title(options.machine);
-    const backend::sim::CostRun run{
-        .model = startup::model_name(model.path),
-        .machine = ran_on(machine, file) ? file.cost.machine : machine,
-        .weights = weight_sizes(model, options.formats.quantization).matrix_formats};
+    const backend::sim::CostRun run{.model = startup::model_name(model.path),
+                                    .machine = ran_on(machine, file) ? file.cost.machine : machine,
+                                    .setup = setup_of(model, options.formats)};
     out.warning = check_cost_file_for(run, file, options.cost_file, options.force);
     if (!out.warning.empty()) log_warning(out.warning);
     out.cost = file.cost;
@@ -322,7 +321,8 @@ void add_foresight_options(const Flags& command, PlanOptions& options) {
                          "beside the ceilings, and those of --slo");
   cost.group(group).value_name("FILE");
   command
-      .add_flag("--force", options.force, "Take a --cost of another model, machine or format of the weights")
+      .add_flag("--force", options.force,
+                "Take a --cost of another model, machine or format of weights or K/V")
       .group(group)
       .needs(cost);
   const Flag slo = add_slo_option(command, options.slo);

@@ -70,8 +70,9 @@ std::string cost_source(const backend::sim::CostModel& cost) {
   const auto name = [](const std::string& text, const char* otherwise) {
     return text.empty() ? std::string(otherwise) : terminal_text(text);
   };
-  return fmt::format("{} on {}", name(fitted->model, "an unnamed model"),
-                     name(fitted->machine, "an unnamed machine"));
+  return fmt::format("{} on {}{}", name(fitted->model, "an unnamed model"),
+                     name(fitted->machine, "an unnamed machine"),
+                     fitted->warning.empty() ? "" : "; warning: " + terminal_text(fitted->warning));
 }
 
 Flag add_slo_option(const Flags& command, std::string& text) {

@@ -16,7 +16,8 @@ inline constexpr const char* kSimGroup =
 
 void add_cost_options(const Flags& command, startup::CostOptions& options);
 
-/// Whose times a fitted cost model has: "MODEL on MACHINE", without control characters; "" of five numbers.
+/// Whose times a fitted cost model has: "MODEL on MACHINE", and its warning, without control characters; ""
+/// of other cost models.
 std::string cost_source(const backend::sim::CostModel& cost);
 
 /// Adds and returns --slo, whose text sim::Slo::parse reads.

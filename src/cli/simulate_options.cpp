@@ -1,6 +1,7 @@
 #include "cli/simulate_options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "cli/sim_options.h"
 #include "control/kv/windows.h"
 #include "startup/capacity.h"
+#include "startup/model_files.h"
 #include "startup/model_outline.h"
 
 namespace quire::cli {
@@ -20,13 +22,21 @@ namespace {
 /// Of K/V, to say what a block takes of --swap-space: 32 layers with 8 K/V heads of 128 in bf16 (Llama 3 8B).
 constexpr uint64_t kTokenBytes = 131072;
 
+constexpr uint32_t kUsualBlocks = 4096;  // of the pool, where no memory bounds it
+
+/// The model that is simulated.
+struct KnownModel {
+  backend::ModelShape shape;         // with its type of K/V
+  std::optional<uint64_t> kv_bytes;  // memory for K/V, if it is known
+};
+
 /// The pool that the memory of the machine makes, but no more than the sequences can use.
-uint32_t pool_of(const startup::SimulatedMachine& machine, const control::SchedulerConfig& config,
-                 uint32_t longest) {
+uint32_t pool_of(const KnownModel& model, const control::SchedulerConfig& config, uint32_t longest) {
+  if (!model.kv_bytes) return kUsualBlocks;
   const uint64_t bytes =
-      std::min(machine.kv_bytes, startup::most_kv_bytes(machine.shape, config.block_size, config.max_num_seqs,
-                                                        longest, config.max_num_batched_tokens));
-  const uint64_t blocks = bytes / machine.shape.kv_block_bytes(config.block_size);
+      std::min(*model.kv_bytes, startup::most_kv_bytes(model.shape, config.block_size, config.max_num_seqs,
+                                                       longest, config.max_num_batched_tokens));
+  const uint64_t blocks = bytes / model.shape.kv_block_bytes(config.block_size);
   return static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX / config.block_size));
 }
 
@@ -41,9 +51,8 @@ uint32_t longest_in(const control::SchedulerConfig& config, const std::optional<
                           config.num_blocks, config.kv_windows.size()));
 }
 
-/// `machine`: null without a roofline.
 control::SchedulerConfig scheduler_config(const SimulateOptions& options, const backend::sim::CostModel& cost,
-                                          const startup::SimulatedMachine* machine) {
+                                          const std::optional<KnownModel>& model) {
   const auto pick = [&](const std::optional<uint32_t>& given, uint32_t demo, uint32_t otherwise) {
     return given.value_or(options.demo ? demo : otherwise);
   };
@@ -52,19 +61,19 @@ control::SchedulerConfig scheduler_config(const SimulateOptions& options, const 
   config.max_num_seqs = pick(options.max_num_seqs, 24, 64);
   config.max_num_batched_tokens = pick(options.max_num_batched_tokens, 192, 2048);
   uint64_t block_bytes = kTokenBytes * config.block_size;
-  if (machine != nullptr) {
-    const uint32_t most = machine->shape.max_positions;
+  if (model) {
+    const uint32_t most = model->shape.max_positions;
     if (options.max_model_len.value_or(0) > most) {
       throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model",
                               *options.max_model_len, most));
     }
     config.num_blocks =
-        pick(options.num_blocks, 128, pool_of(*machine, config, options.max_model_len.value_or(most)));
-    config.kv_windows = machine->shape.kv_windows;
+        pick(options.num_blocks, 128, pool_of(*model, config, options.max_model_len.value_or(most)));
+    config.kv_windows = model->shape.kv_windows;
     config.max_model_len = longest_in(config, options.max_model_len, most);
-    block_bytes = machine->shape.kv_block_bytes(config.block_size);
+    block_bytes = model->shape.kv_block_bytes(config.block_size);
   } else {
-    config.num_blocks = pick(options.num_blocks, 128, 4096);
+    config.num_blocks = pick(options.num_blocks, 128, kUsualBlocks);
     const uint64_t pool = uint64_t{config.num_blocks} * config.block_size;
     config.max_model_len =
         options.max_model_len.value_or(static_cast<uint32_t>(std::min<uint64_t>(pool, UINT32_MAX)));
@@ -103,12 +112,13 @@ void add_scheduler_options(const Flags& command, SimulateOptions& options) {
       .group(group);
 }
 
-/// The model that --machine runs.
-void add_roofline_model(const Flags& command, SimulateOptions& options) {
+/// The model that --machine runs, or that --cost is of.
+void add_model(const Flags& command, SimulateOptions& options) {
   command
       .add_option("--model", options.model,
                   "Of --machine: a model directory or .gguf file; of a directory config.json is enough. The "
-                  "pool is what the machine's memory holds beside its weights (--num-blocks: another)")
+                  "pool is what the machine's memory holds beside its weights (--num-blocks: another). Of "
+                  "--cost: a file that is not of this model, with these formats, is refused")
       .group(kSimGroup)
       .value_name("MODEL")
       .excludes(command.find("--sliding-window"));
@@ -119,17 +129,35 @@ void add_roofline_model(const Flags& command, SimulateOptions& options) {
       .show_default()
       .value_name("FORMAT");
   add_kv_dtype_option(command, options.formats.kv_cache_dtype).group(kSimGroup);
+  command
+      .add_flag("--force", options.cost.force,
+                "Take a --cost of another model than --model, or of other formats, with a warning in all "
+                "that is written")
+      .group(kSimGroup);
 }
 
-/// The model and the machine belong together.
+/// The model and the machine belong together; and the model and what is checked to be of it.
 void check_model(const SimulateOptions& options, const Flags& command) {
   if (options.cost.machine && options.model.empty()) {
     throw Error("--machine: needs --model, what it runs; of a model directory config.json is enough");
   }
-  if (options.cost.machine) return;
+  const bool is_checked = !options.cost.cost_file.empty() && !options.model.empty();
+  if (!is_checked) refuse_if_given(command, "--force", "without --cost and --model, which may differ");
+  if (options.cost.machine || is_checked) return;
+  const char* why = options.cost.cost_file.empty() ? "without --machine, which runs the model, or --cost"
+                                                   : "with --cost alone; --model says of what it must be";
   for (const char* flag : {"--model", "--quantization", "--kv-cache-dtype"}) {
-    refuse_if_given(command, flag, "without --machine, which runs the model");
+    refuse_if_given(command, flag, why);
   }
+}
+
+/// The fitted cost model, checked to be of the model. Its machine is not: a simulation has none.
+backend::sim::FittedCost checked_cost(const SimulateOptions& options, const startup::ModelOutline& model) {
+  backend::sim::CostFile file = backend::sim::read_cost_file(options.cost.cost_file);
+  const backend::sim::CostRun run{
+      .model = startup::model_name(model.path), .machine = {}, .setup = setup_of(model, options.formats)};
+  file.cost.warning = check_cost_file_for(run, file, options.cost.cost_file, options.cost.force);
+  return std::move(file.cost);
 }
 
 WorkloadOptions workload_options(const SimulateOptions& options) {
@@ -169,7 +197,7 @@ void add_simulation_flags(const Flags& command, SimulateOptions& options) {
   add_scheduler_options(command, options);
   add_policy_options(command, options.policies);
   add_cost_options(command, options.cost);
-  add_roofline_model(command, options);
+  add_model(command, options);
   const auto add_time = [&](const char* name, uint64_t& time, const char* help) {
     command.add_option(name, time, help)
         .group(kSimGroup)
@@ -197,17 +225,22 @@ void settle_simulation(const SimulateOptions& options, const Flags& command, boo
 
 sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   sim::SimulationConfig config;
+  std::optional<KnownModel> model;
   if (options.cost.machine) {
-    const startup::SimulatedMachine machine =
+    startup::SimulatedMachine machine =
         startup::simulated_machine(startup::outline_of(options.model), options.formats,
                                    startup::with_efficiency(*options.cost.machine, options.cost.efficiency),
                                    options.block_size.value_or(16));
-    config.cost = machine.cost;
-    config.scheduler = scheduler_config(options, config.cost, &machine);
+    config.cost = std::move(machine.cost);
+    model = {std::move(machine.shape), machine.kv_bytes};
+  } else if (!options.model.empty()) {
+    const startup::ModelOutline outline = startup::outline_of(options.model);
+    config.cost = checked_cost(options, outline);
+    model = {shape_with_kv(outline, options.formats.kv_cache_dtype), std::nullopt};
   } else {
     config.cost = options.cost.model();
-    config.scheduler = scheduler_config(options, config.cost, nullptr);
   }
+  config.scheduler = scheduler_config(options, config.cost, model);
   config.depth = options.cost.steps_in_flight.value_or(1);
   config.jitter = options.cost.jitter;
   config.jitter_seed = options.cost.jitter_seed;

@@ -7,8 +7,10 @@
 namespace quire::cli {
 
 void TimeNotes::take(const backend::sim::CostModel& cost) {
-  if (cost.fitted() == nullptr) return;
+  const backend::sim::FittedCost* const fitted = cost.fitted();
+  if (fitted == nullptr) return;
   sources_.insert(cost_source(cost));
+  if (!fitted->warning.empty()) warnings_.insert(fitted->warning);
 }
 
 void TimeNotes::take(const sim::SimulationReport& report) {
@@ -25,6 +27,7 @@ void TimeNotes::print() const {
 
 std::vector<std::string> TimeNotes::complaints() const {
   std::vector<std::string> out;
+  for (const std::string& warning : warnings_) out.push_back(fmt::format("Warning: {}.", warning));
   if (const std::string text = sim::extrapolation_text(extrapolated_, steps_); !text.empty()) {
     out.push_back(text + ".");
   }

@@ -23,6 +23,7 @@ class TimeNotes {
 
  private:
   std::set<std::string> sources_;
+  std::set<std::string> warnings_;
   uint64_t extrapolated_ = 0;
   uint64_t steps_ = 0;
 };

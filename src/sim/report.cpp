@@ -93,7 +93,8 @@ std::vector<GroupOutcome> ReportBuilder::by_priority() const { return outcomes(p
 
 std::string cost_text(const backend::sim::CostModel& of) {
   if (const backend::sim::FittedCost* const fitted = of.fitted()) {
-    return fmt::format("fitted to steps of {} on {}", fitted->model, fitted->machine);
+    return fmt::format("fitted to steps of {} on {}{}", fitted->model, fitted->machine,
+                       fitted->warning.empty() ? "" : "; warning: " + fitted->warning);
   }
   if (const backend::sim::RooflineCost* const roofline = of.roofline()) {
     return fmt::format(

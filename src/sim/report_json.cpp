@@ -71,7 +71,9 @@ json::object roofline_json(const backend::sim::RooflineCost& cost) {
 
 json::object to_json(const backend::sim::CostModel& of) {
   if (const backend::sim::FittedCost* const fitted = of.fitted()) {
-    return {{"kind", "fitted"}, {"model", fitted->model}, {"machine", fitted->machine}};
+    json::object out{{"kind", "fitted"}, {"model", fitted->model}, {"machine", fitted->machine}};
+    if (!fitted->warning.empty()) out["warning"] = fitted->warning;
+    return out;
   }
   if (of.roofline() != nullptr) return roofline_json(*of.roofline());
   const backend::sim::LinearCost& cost = *of.linear();

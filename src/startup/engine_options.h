@@ -66,4 +66,7 @@ struct EngineOptions {
 /// max_num_seqs.
 std::optional<uint32_t> given_budget(const EngineOptions& options);
 
+/// setup_of with the formats of the options.
+backend::sim::DeviceSetup setup_of(const EngineOptions& options);
+
 }  // namespace quire::startup

@@ -157,6 +157,13 @@ uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConf
   return static_cast<uint32_t>(fits);
 }
 
+/// CostOptions::check_for: a simulated device stands for this machine with the model in it.
+std::string check_costs(const EngineOptions& options) {
+  if (options.cost.cost_file.empty()) return {};
+  return options.cost.check_for(
+      {.model = model_name(options.model.model), .machine = machine_name(), .setup = setup_of(options)});
+}
+
 }  // namespace
 
 std::optional<uint32_t> given_budget(const EngineOptions& options) {
@@ -172,20 +179,27 @@ std::optional<uint32_t> given_budget(const EngineOptions& options) {
   return budget;
 }
 
+backend::sim::DeviceSetup setup_of(const EngineOptions& options) {
+  ModelOutline model = outline_of(options.model.model);
+  model.config.dtype = pick_dtype(options.model.dtype).value_or(model.config.dtype);
+  return setup_of(model, {options.model.quantization, options.kv_cache_dtype});
+}
+
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name,
                          engine::StepSink* steps)
     : tokenizer(load_tokenizer(checked_model(options.model.model))),
       defaults(formats::load_sampling_defaults(options.model.model)),
       metrics(served_name) {
   check_options(options);
-  std::optional<backend::sim::CostFile> cost = read_shadow_costs(options);  // before the weights
+  std::optional<backend::sim::CostFile> cost = read_shadow_costs(options);
+  if (cost) check_shadow(*cost, options, setup_before_weights(options));  // loading may take minutes
   facts = config_of(options.model);
   if (!options.sim_answers.empty())
     answers = std::make_unique<engine::AnswerScript>(options.sim_answers, *tokenizer, facts.eos);
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
   if (options.device->is_simulated) {
-    warning = options.cost.check_for({.model = model_name(options.model.model), .machine = machine_name()});
+    warning = check_costs(options);
     if (!warning.empty()) {
       log_warning(warning);
       metrics.cost_warning("--cost", warning);
@@ -193,7 +207,8 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
     if (options.cost.check_kv) config.adapt_sampling = backend::sim::tell_history;
   }
   backend = options.device->make(options, facts, *tokenizer);
-  const std::string of_shadow = cost ? check_shadow(*cost, options, backend->describe()) : "";
+  const std::string of_shadow =
+      cost ? check_shadow(*cost, options, backend::sim::setup_in(backend->describe())) : "";
   if (!of_shadow.empty()) {
     log_warning("--shadow: " + of_shadow);
     metrics.cost_warning("--shadow", of_shadow);

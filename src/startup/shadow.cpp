@@ -20,16 +20,22 @@ std::optional<backend::sim::CostFile> read_shadow_costs(const EngineOptions& opt
   return backend::sim::read_cost_file(options.shadow.cost_file);
 }
 
+backend::sim::DeviceSetup setup_before_weights(const EngineOptions& options) {
+  if (options.device->is_simulated || options.device->may_be_gpu) return {};
+  backend::sim::DeviceSetup setup = setup_of(options);
+  setup.threads = std::to_string(num_threads(options.model));
+  return setup;
+}
+
 std::string check_shadow(const backend::sim::CostFile& file, const EngineOptions& options,
-                         const std::string& device) {
-  backend::sim::CostRun run{.model = model_name(options.model.model),
-                            .machine = machine_name(),
-                            .weights = backend::sim::weights_in(device)};
+                         backend::sim::DeviceSetup setup) {
+  backend::sim::CostRun run{
+      .model = model_name(options.model.model), .machine = machine_name(), .setup = std::move(setup)};
   if (options.device->is_simulated && !options.cost.cost_file.empty()) {
     const backend::sim::CostFile stands_for = backend::sim::read_cost_file(options.cost.cost_file);
     run = {.model = stands_for.cost.model,
            .machine = stands_for.cost.machine,
-           .weights = backend::sim::weights_in(stands_for.device)};
+           .setup = backend::sim::setup_in(stands_for.device)};
   }
   return check_cost_file_for(run, file, options.shadow.cost_file, options.cost.force);
 }

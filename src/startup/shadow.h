@@ -16,10 +16,13 @@ namespace quire::startup {
 /// or a flag that does not go with it.
 std::optional<backend::sim::CostFile> read_shadow_costs(const EngineOptions& options);
 
-/// backend::sim::check_cost_file_for of that file. A simulated device stands for the model, the machine and
-/// the weights of its own cost file. `device`: Backend::describe. Throws Error as it does.
+/// The setup that a device will have, as far as it is known before the weights are loaded: a CPU's.
+backend::sim::DeviceSetup setup_before_weights(const EngineOptions& options);
+
+/// backend::sim::check_cost_file_for of that file, and a device with that setup. A simulated device stands
+/// for the model, the machine and the setup of its own cost file. Throws Error as it does.
 std::string check_shadow(const backend::sim::CostFile& file, const EngineOptions& options,
-                         const std::string& device);
+                         backend::sim::DeviceSetup setup);
 
 std::unique_ptr<engine::Shadow> make_shadow(backend::sim::CostFile file, const EngineOptions& options,
                                             const std::string& served_name);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "startup/model_options.h"
+#include "tensor/dtype.h"
+
 namespace quire::startup {
 namespace {
 
@@ -35,6 +38,13 @@ backend::sim::CostModel CostOptions::model() const {
 std::string CostOptions::check_for(const backend::sim::CostRun& run) const {
   if (cost_file.empty()) return {};
   return check_cost_file_for(run, backend::sim::read_cost_file(cost_file), cost_file, force);
+}
+
+backend::sim::DeviceSetup setup_of(const ModelOutline& model, const NumberFormats& formats) {
+  const DType kv = pick_kv_dtype(formats.kv_cache_dtype).value_or(model.config.dtype);
+  return {.weights = weight_sizes(model, formats.quantization).matrix_formats,
+          .kv = kv == DType::kI8 ? "int8" : std::string(dtype_name(kv)),
+          .threads = {}};
 }
 
 std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size) {

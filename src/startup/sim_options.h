@@ -17,7 +17,7 @@ struct CostOptions {
   std::string cost_file;                // a fitted cost model; then of the others only steps_in_flight counts
   bool jitter = false;                  // SimTokens::jitter is set
   std::optional<uint64_t> jitter_seed;  // to this; otherwise to the workload's seed, or of a server to 0
-  bool force = false;                   // take it although it is of another model or machine
+  bool force = false;                   // take it although it is of another model, machine or setup
   /// A roofline of the model on this machine; then of the others only efficiency and steps_in_flight count.
   std::optional<ChosenMachine> machine;
   double efficiency = 1;  // of that machine: see with_efficiency
@@ -34,6 +34,10 @@ struct CostOptions {
   /// backend::sim::check_cost_file_for of the cost file; "" if there is none. Throws Error as it does.
   std::string check_for(const backend::sim::CostRun& run) const;
 };
+
+/// How a CPU, or a GPU with these formats, would compute the model, as setup_in says of it once the weights
+/// are loaded; without threads. Throws Error naming a flag if a format is unknown.
+backend::sim::DeviceSetup setup_of(const ModelOutline& model, const NumberFormats& formats);
 
 /// Tokens below `vocab_size` that look like words, if the tokenizer has such tokens, and never special ones.
 std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size);

@@ -191,6 +191,54 @@ def test_a_simulation_says_whose_times_it_has(fitted, tmp_path):
     assert ",cost" not in requests.read_text()
 
 
+def of_int8(fitted, folder):
+    """Of the demo model, which is in bf16, with other formats."""
+    return other_cost(fitted, folder, device="5 parameters, int8 weights, K/V in bf16, kernels avx2 on 64 threads")
+
+
+FORMAT = "the format of the weights is 'int8', and this run's is 'bf16'"
+
+
+def test_a_simulated_device_has_the_formats_of_its_costs(fitted, tmp_path):
+    device = [MODEL, "--device", "sim", "--cost", of_int8(fitted, tmp_path)]
+    run = ["bench", "throughput", *device, "--requests", 3, "--prompt-len", 10, "--output-len", 5]
+    for command in (run, ["serve", *device, "--port", 0]):
+        said = quire(*command, fails=True)
+        assert FORMAT in said and "--force" in said and "threads" not in said
+    assert FORMAT in json.loads(quire(*run, "--force", "--json"))["warning"]
+    assert json.loads(quire(*run, "--quantization", "int8", "--json"))["warning"] is None
+    said = quire(*run, "--quantization", "int8", "--kv-cache-dtype", "int8", fails=True)
+    assert "the type of K/V is 'bf16', and this run's is 'int8'" in said and "format of the weights" not in said
+    assert "the format of the weights is 'int8', and this run's is 'f32'" in quire(*run, "--dtype", "f32", fails=True)
+
+
+def test_a_simulation_checks_its_costs_against_a_model(fitted, tmp_path):
+    other = of_int8(fitted, tmp_path)
+    names = ("out.json", "out.html", "requests.csv", "steps.csv", "trace.json", "table.csv", "sweep.json", "sweep.html")
+    out, page, requests, steps, trace, table, sweep, small = (tmp_path / name for name in names)
+    run = ["simulate", "--cost", other, "--model", MODEL, "--requests", 5, "--prompt-len", 20, "--output-len", 5]
+    for more in ([], ["--sweep", "max-num-seqs=1,2"]):
+        said = quire(*run, *more, fails=True)
+        assert FORMAT in said and said.endswith("--force takes its times all the same\n") and "machine" not in said
+    assert "warning" not in quire(*run, "--quantization", "int8", "--json", out)
+    assert "warning" not in json.loads(out.read_text())["cost"]
+    model = json.loads(out.read_text())["scheduler"]["max_model_len"]
+    assert model == 512, "its sequences are no longer than the model's"
+    assert FORMAT in quire(*run, "--force", "--json", out, "--html", page, "--request-csv", requests, "--step-csv", steps, "--perfetto", trace)
+    assert FORMAT in json.loads(out.read_text())["cost"]["warning"]
+    assert FORMAT in json.loads(trace.read_text())["otherData"]["cost"]
+    assert FORMAT in quire(*run, "--force", "--sweep", "max-num-seqs=1,2", "--csv", table, "--json", sweep, "--html", small)
+    assert all(FORMAT in each["cost"]["warning"] for each in json.loads(sweep.read_text())["runs"])
+    for path in (requests, steps, table):
+        assert all(FORMAT in line for line in path.read_text().splitlines()[1:])
+    for path in (page, small):
+        assert '<p class="alarm">Warning: ' in path.read_text() and FORMAT in path.read_text().replace("&#39;", "'")
+    assert "the model is 'a-hen', and this run's is" in quire(*run[:2], other_cost(fitted, tmp_path, model="a-hen"), *run[3:], fails=True)
+    for flags, why in ((["--force"], "--force: changes nothing without --cost and --model"),
+                       (["--quantization", "int8"], "--quantization: changes nothing with --cost alone; --model says")):
+        assert why in quire(*run[:3], *flags, fails=True)
+
+
 def test_errors_say_what_to_do(fitted, tmp_path):
     path, _ = fitted
     assert "MODEL is missing" in quire("calibrate", fails=True)

@@ -31,7 +31,7 @@ VALUES = {
     "--admit-while-preempting": ["--victim-policy", "least-progress"],
     "--machine": ["a10g", "--model", DEMO], "--model": [DEMO, "--machine", "a10g"], "--efficiency": [0.5, *ON_A_CARD],
     "--quantization": ["int4", *ON_A_CARD], "--kv-cache-dtype": ["int8", *ON_A_CARD],
-    "--cost": None, "--cost-jitter": None, "--jitter-seed": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
+    "--cost": None, "--force": None, "--cost-jitter": None, "--jitter-seed": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
     "--cost-swap-block-us": [9000, "--preemption-mode", "swap"], "--steps-in-flight": [3], "--latency-us": [5000], "--accept-us": [5000],
     "--check-kv": None,
 }
@@ -91,6 +91,7 @@ SIM = ["--device", "sim"]
     *[(SIMULATE + flags, flags[0], "--machine")
       for flags in (["--efficiency", "0.5"], ["--model", DEMO], ["--quantization", "int8"], ["--kv-cache-dtype", "int8"])],
     (SIMULATE + ON_A_CARD + ["--cost-jitter"], "--cost-jitter", "--cost"),
+    *[(SIMULATE + flags, "--force", "--cost and --model") for flags in (["--force"], ["--force", *ON_A_CARD])],
     (SIMULATE + ["--demo", "--trace", "f"], "--trace", "--demo"),
     (SIMULATE + ["--sliding-window", "500", "--max-model-len", "400"], "--sliding-window", "--max-model-len"),
     *[(RUN + flags, flags[0], "-n asks for several")

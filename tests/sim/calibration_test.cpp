@@ -339,21 +339,42 @@ TEST(CostFile, OfAnotherModelOrMachineIsTakenOnlyByForce) {
   }
 }
 
-TEST(CostFile, OfAnotherFormatOfTheWeightsIsTakenOnlyByForce) {
-  EXPECT_EQ(backend::sim::weights_in("15,191,712 parameters, Q4_K+Q6_K weights, K/V in f16, kernels avx2"),
-            "Q4_K+Q6_K");
-  EXPECT_EQ(backend::sim::weights_in("9 parameters, bf16 weights and K/V on NVIDIA A10G"), "bf16");
-  EXPECT_EQ(backend::sim::weights_in("simulated, at 1 times the speed: the words are arbitrary"), "");
+TEST(CostFile, OfAnotherSetupIsTakenOnlyByForce) {
+  using backend::sim::setup_in;
+  const std::string of_cpu =
+      "15,191,712 parameters, Q4_K+Q6_K weights, K/V in i8, kernels avx2 on 12 threads";
+  EXPECT_EQ(setup_in(of_cpu).weights, "Q4_K+Q6_K");
+  EXPECT_EQ(setup_in(of_cpu).kv, "int8");
+  EXPECT_EQ(setup_in(of_cpu).threads, "12");
+  const std::string of_gpu = "9 parameters, bf16 weights and K/V on NVIDIA A10G; warning: 2 threads";
+  EXPECT_EQ(setup_in("9 parameters, int8 weights, K/V in bf16").kv, "bf16");
+  EXPECT_EQ(setup_in(of_gpu).weights, "bf16");
+  EXPECT_EQ(setup_in(of_gpu).kv, "bf16");
+  for (const char* none :
+       {"simulated, at 1 times the speed: the words are arbitrary on 2 threads", "", " parameters, "}) {
+    const backend::sim::DeviceSetup of = setup_in(none);
+    EXPECT_EQ(of.weights + of.kv + of.threads, "") << none;
+  }
+  struct Case {
+    backend::sim::DeviceSetup other;
+    const char* said;
+  };
   CostFile file;
-  file.device = "9 parameters, int8 weights, K/V in bf16";
-  EXPECT_EQ(check_cost_file_for({.weights = "int8"}, file, "cost.json", false), "");
+  file.device = of_cpu;
+  const backend::sim::CostRun same{.setup = setup_in(of_cpu)};
+  EXPECT_EQ(check_cost_file_for(same, file, "cost.json", false), "");
   EXPECT_EQ(check_cost_file_for({}, file, "cost.json", false), "") << "the run does not know its own";
-  const backend::sim::CostRun other{.weights = "bf16"};
-  EXPECT_THROW(check_cost_file_for(other, file, "cost.json", false), Error);
-  EXPECT_THAT(check_cost_file_for(other, file, "cost.json", true),
-              testing::HasSubstr("the format of the weights is 'int8', and this run's is 'bf16'"));
-  file.device = "simulated";
-  EXPECT_EQ(check_cost_file_for(other, file, "cost.json", false), "") << "the file names none";
+  const Case cases[] = {
+      {{.weights = "bf16"}, "the format of the weights is 'Q4_K+Q6_K', and this run's is 'bf16'"},
+      {{.kv = "bf16"}, "the type of K/V is 'int8', and this run's is 'bf16'"},
+      {{.threads = "2"}, "the number of threads is '12', and this run's is '2'"}};
+  for (const auto& [other, said] : cases) {
+    file.device = of_cpu;
+    EXPECT_THROW(check_cost_file_for({.setup = other}, file, "cost.json", false), Error);
+    EXPECT_THAT(check_cost_file_for({.setup = other}, file, "cost.json", true), testing::HasSubstr(said));
+    file.device = "simulated";
+    EXPECT_EQ(check_cost_file_for({.setup = other}, file, "cost.json", false), "") << "the file names none";
+  }
 }
 
 }  // namespace

@@ -52,15 +52,38 @@ FitError error_of(const JsonObject& object) {
           .bias = object.number("bias")};
 }
 
+/// Leaves what follows the first `what`; false, and all of the text, if it is not there.
+bool skip_past(std::string_view& text, std::string_view what) {
+  const size_t at = text.find(what);
+  if (at == std::string_view::npos) return false;
+  text.remove_prefix(at + what.size());
+  return true;
+}
+
+/// "" if `what` is not there.
+std::string text_before(std::string_view text, std::string_view what) {
+  const size_t at = text.find(what);
+  return std::string(at == std::string_view::npos ? "" : text.substr(0, at));
+}
+
 }  // namespace
 
-std::string weights_in(std::string_view device) {
-  constexpr std::string_view kBefore = " parameters, ";
-  const size_t before = device.find(kBefore);
-  if (before == std::string_view::npos) return {};
-  const std::string_view rest = device.substr(before + kBefore.size());
-  const size_t after = rest.find(" weights");
-  return std::string(after == std::string_view::npos ? "" : rest.substr(0, after));
+DeviceSetup setup_in(std::string_view device) {
+  // "9 parameters, int8 weights, K/V in bf16, kernels avx2 on 2 threads", or of a GPU "9 parameters, bf16
+  // weights and K/V on NVIDIA A10G".
+  if (!skip_past(device, " parameters, ")) return {};
+  DeviceSetup out;
+  out.weights = text_before(device, " weights");
+  std::string_view kv = device;
+  if (skip_past(kv, ", K/V in ")) {
+    out.kv = kv.substr(0, kv.find(','));
+    if (out.kv == "i8") out.kv = "int8";  // as --kv-cache-dtype has it
+  } else if (device.find(" weights and K/V") != std::string_view::npos) {
+    out.kv = out.weights;
+  }
+  const std::string before = text_before(device, " threads");
+  out.threads = before.substr(before.rfind(' ') + 1);
+  return out;
 }
 
 std::string check_cost_file_for(const CostRun& run, const CostFile& file, const std::filesystem::path& path,
@@ -73,9 +96,13 @@ std::string check_cost_file_for(const CostRun& run, const CostFile& file, const 
   };
   compare("model", file.cost.model, run.model);
   compare("machine", file.cost.machine, run.machine);
-  if (const std::string weights = weights_in(file.device); !weights.empty()) {
-    compare("format of the weights", weights, run.weights);
-  }
+  const auto compare_setup = [&](const char* what, const std::string& of_file, const std::string& of_run) {
+    if (!of_file.empty()) compare(what, of_file, of_run);
+  };
+  const DeviceSetup setup = setup_in(file.device);
+  compare_setup("format of the weights", setup.weights, run.setup.weights);
+  compare_setup("type of K/V", setup.kv, run.setup.kv);
+  compare_setup("number of threads", setup.threads, run.setup.threads);
   if (differs.empty()) return {};
   const std::string what = fmt::format("{}: is a cost model of something else:{}", path.string(), differs);
   if (!force) throw Error(fmt::format("{}; --force takes its times all the same", what));

@@ -32,19 +32,25 @@ struct CostFile {
 
 inline constexpr FileKind kCostFile{"cost model", "{\"quire_cost\":"};
 
+/// How a device computes a model; empty: it is not known.
+struct DeviceSetup {
+  std::string weights;  // their format, as "bf16"
+  std::string kv;       // the type of K/V, as "int8"
+  std::string threads;  // how many compute
+};
+
+/// The setup in what Backend::describe says; a simulated device has none, and a GPU no threads.
+DeviceSetup setup_in(std::string_view device);
+
 /// What a run that uses a cost model knows of itself; empty: it does not know.
 struct CostRun {
   std::string model;    // startup::model_name
   std::string machine;  // machine_name()
-  std::string weights;  // their format: weights_in
+  DeviceSetup setup;
 };
 
-/// The format of the weights in what Backend::describe says, as "bf16"; "" if it names none, as that of a
-/// simulated device.
-std::string weights_in(std::string_view device);
-
-/// Throws Error, naming both, if the file is of another model, machine or format of the weights than the
-/// run's (a file that names no format is of any): its times are then not those of this run. With `force` it
+/// Throws Error, naming both, if the file is of another model, machine or setup than the run's (a file that
+/// does not say a part of the setup is of any): its times are then not those of this run. With `force` it
 /// returns that as a warning, to be repeated in all that the run writes; "" if they fit. `path`: of the file,
 /// for the message.
 std::string check_cost_file_for(const CostRun& run, const CostFile& file, const std::filesystem::path& path,

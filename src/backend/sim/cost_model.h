@@ -105,6 +105,7 @@ struct FittedCost {
   double slow_factor = 1;  // what they took in all, over the fitted time
   std::string model;       // whose steps these were
   std::string machine;     // where: machine_name()
+  std::string warning;     // why these are not the times of the run that uses them; "": nothing says so
 
   /// The time of each phase, in nanoseconds.
   double device_time(const StepWork& work) const;
