@@ -21,6 +21,7 @@ class Foresight {
   struct Seq {
     ForecastSeq of;
     Stage stage = Stage::kWaits;
+    bool admitted = false;
     int64_t base = 0;   // while it decodes: the tokens before its next one, less step_
     uint64_t ends = 0;  // while it decodes: step_ once it has ended
     ForecastTimes times;
@@ -47,6 +48,8 @@ class Foresight {
   void extrapolate();
 
   uint32_t next_waiting() const;
+  size_t next_tenant() const;
+  void serve_decodes(uint64_t steps);
   bool fits(const Seq& seq) const;
   uint64_t steps_with_room(uint64_t most) const;
   uint64_t rows(uint64_t tokens) const { return (tokens + state_.block_size - 1) / state_.block_size; }
@@ -66,12 +69,14 @@ class Foresight {
 
   const ForecastState& state_;
   const StepCosts& costs_;
-  std::vector<Seq> seqs_;         // the running ones, then the waiting ones
-  std::vector<uint32_t> order_;   // of admission
-  std::vector<uint32_t> partly_;  // computed, the earliest first
-  std::vector<uint32_t> again_;   // wait after a preemption, the last one first in line
-  uint32_t next_;                 // the first that was never admitted
-  std::vector<End> ends_;         // a heap; those of sequences preempted since are skipped
+  std::vector<Seq> seqs_;                      // the running ones, then the waiting ones
+  std::vector<uint32_t> order_;                // of admission
+  std::vector<uint32_t> partly_;               // computed, the earliest first
+  std::vector<uint32_t> again_;                // wait after a preemption, the last one first in line
+  std::vector<std::vector<uint32_t>> queues_;  // of each tenant: were never admitted, the first one last
+  std::vector<int64_t> served_;                // of each tenant
+  std::vector<uint64_t> decoding_of_;          // of decoding_, those of each tenant
+  std::vector<End> ends_;                      // a heap; those of sequences preempted since are skipped
   std::vector<int64_t>
       grows_;  // by the remainder of base: blocks that such sequences need when they need one
   int64_t grows_sum_ = 0;
@@ -96,10 +101,12 @@ class Foresight {
 Foresight::Foresight(const ForecastState& state, const StepCosts& costs)
     : state_(state),
       costs_(costs),
-      next_(static_cast<uint32_t>(state.running.size())),
       grows_(state.block_size),
       available_(static_cast<int64_t>(state.available)),
       free_slots_(state.free_slots) {
+  served_ = state.served.empty() ? std::vector<int64_t>(1) : state.served;
+  queues_.resize(served_.size());
+  decoding_of_.resize(served_.size());
   seqs_.reserve(state.running.size() + state.waiting.size());
   for (const auto* list : {&state.running, &state.waiting}) {
     for (const ForecastSeq& seq : *list) {
@@ -108,7 +115,12 @@ Foresight::Foresight(const ForecastState& state, const StepCosts& costs)
       lacking_ += seq.started ? 0 : 1;
     }
   }
-  for (uint32_t i = 0; i < next_; ++i) {
+  const auto running = static_cast<uint32_t>(state.running.size());
+  for (auto i = static_cast<uint32_t>(seqs_.size()); i-- > running;) {
+    queues_[seqs_[i].of.tenant].push_back(i);
+  }
+  for (uint32_t i = 0; i < running; ++i) {
+    seqs_[i].admitted = true;
     order_.push_back(i);
     ForecastSeq& seq = seqs_[i].of;
     if (seq.started && seq.computed + 1 == seq.tokens) {
@@ -155,6 +167,7 @@ void Foresight::begin_step() {
   available_ -= growth(step_);
   work_ = {.decoding = decoding_, .decode_context = decode_context(), .logit_rows = decoding_};
   const StepTokens& has = state_.budget;
+  serve_decodes(1);
   budget_ = has.tokens - (has.besides_decodes ? 0 : std::min<uint64_t>(has.tokens, decoding_));
   const std::vector<uint32_t> partly = std::exchange(partly_, {});
   for (const uint32_t index : partly) compute(index);
@@ -197,7 +210,24 @@ void Foresight::preempt(uint32_t index) {
 
 uint32_t Foresight::next_waiting() const {
   if (!again_.empty()) return again_.back();
-  return next_ < seqs_.size() ? next_ : kNone;
+  const auto& queue = queues_[next_tenant()];
+  return queue.empty() ? kNone : queue.back();
+}
+
+/// The one that was served least of those who wait.
+size_t Foresight::next_tenant() const {
+  size_t best = 0;
+  for (size_t i = 1; i < queues_.size(); ++i) {
+    if (queues_[i].empty()) continue;
+    const auto before = std::pair(served_[i], queues_[i].back());
+    if (queues_[best].empty() || before < std::pair(served_[best], queues_[best].back())) best = i;
+  }
+  return best;
+}
+
+/// Each sequence that decodes gets a token in each of so many steps.
+void Foresight::serve_decodes(uint64_t steps) {
+  for (size_t i = 0; i < served_.size(); ++i) served_[i] += 2 * static_cast<int64_t>(steps * decoding_of_[i]);
 }
 
 /// One that is alone is admitted whatever it needs.
@@ -212,7 +242,9 @@ void Foresight::admit_more() {
     if (index == kNone || !fits(seqs_[index])) return;
     Seq& seq = seqs_[index];
     if (again_.empty()) {
-      ++next_;
+      queues_[seq.of.tenant].pop_back();
+      seq.admitted = true;
+      if (!seq.of.started) served_[seq.of.tenant] += seq.of.tokens - seq.of.computed;
     } else {
       again_.pop_back();
       if (state_.swaps) moved_ += seq.of.blocks;
@@ -248,6 +280,7 @@ void Foresight::compute(uint32_t index) {
   prefilled_ += count;
   seq.computed += static_cast<uint32_t>(count);
   if (count < left) return;
+  served_[seq.tenant] += 2;
   ++work_.logit_rows;
   finished_.push_back(index);
 }
@@ -275,6 +308,7 @@ void Foresight::decode(uint64_t steps) {
   work_.decode_context += decoding_ * (steps - 1);
   const double last = steps > 1 ? costs_(work_).whole() : first;
   now_ += (first + last) / 2 * static_cast<double>(steps);
+  serve_decodes(steps - 1);                        // that of the first was counted when it was planned
   available_ -= growth_in(steps) - growth(step_);  // that of the first was taken when it was planned
   step_ += steps;
 }
@@ -290,6 +324,7 @@ void Foresight::start_decoding(uint32_t index) {
   grows_sum_ += state_.groups;
   base_sum_ += seq.base;
   ++decoding_;
+  ++decoding_of_[seq.of.tenant];
 }
 
 void Foresight::stop_decoding(Seq& seq) {
@@ -302,6 +337,7 @@ void Foresight::stop_decoding(Seq& seq) {
   grows_sum_ -= state_.groups;
   base_sum_ -= seq.base;
   --decoding_;
+  --decoding_of_[seq.of.tenant];
 }
 
 void Foresight::settle_ends() {
@@ -361,7 +397,9 @@ void Foresight::extrapolate() {
   };
   for (const uint32_t index : partly_) goes_on(index);
   for (size_t i = again_.size(); i-- > 0;) goes_on(again_[i]);
-  for (uint32_t index = next_; index < seqs_.size(); ++index) goes_on(index);
+  for (uint32_t index = 0; index < seqs_.size(); ++index) {
+    if (!seqs_[index].admitted) goes_on(index);
+  }
   for (Seq& seq : seqs_) {
     if (seq.stage == Stage::kDecodes) seq.times.end = at(now_ + step * static_cast<double>(seq.ends - step_));
   }

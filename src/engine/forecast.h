@@ -17,6 +17,7 @@ struct ForecastSeq {
   uint64_t blocks = 0;       // running: those that its end makes available; waiting: those that it needs
   bool started = false;      // it has had its first token
   bool wanted = false;       // the forecast goes on until it has ended
+  uint32_t tenant = 0;       // whose tokens it counts for, in ForecastState::served
 };
 
 /// What a scheduler has before it, for forecast().
@@ -32,7 +33,10 @@ struct ForecastState {
   bool swaps = false;                // what is preempted keeps its K/V, on the host
   bool all_first = false;            // the forecast goes on until all have had their first token, too
   std::vector<ForecastSeq> running;  // in order of admission
-  std::vector<ForecastSeq> waiting;  // in the order in which they are to be admitted
+  std::vector<ForecastSeq> waiting;  // in the order in which they are to be admitted, of each tenant
+  /// What each tenant was served, as FairShares counts it: the least served comes first, with equal ones the
+  /// first in `waiting`. Empty: there are no tenants.
+  std::vector<int64_t> served;
 };
 
 /// When something is expected to happen to a sequence; -1: it has happened before, or not within the
@@ -53,9 +57,10 @@ inline constexpr uint32_t kMostForecastEvents = 8192;
 /// Follows the scheduler's rules (control/scheduler.h) for these sequences alone, with steps that last as
 /// long as `costs` says: each step decodes a token of every sequence that has only its last token left,
 /// continues the prompt that was cut short, and admits what waits, in order, while there are tokens, a slot
-/// and blocks. A stretch of steps without a prompt is one event, so the work grows with the chunks of prompts
-/// and the ends of sequences, not with tokens; kMostForecastEvents bounds it. Of prompts that begin alike and
-/// of which none is computed yet, each is taken to be computed as a whole. Pure.
+/// and blocks. To find the next one it compares all tenants that wait. A stretch of steps without a prompt is
+/// one event, so the work grows with the chunks of prompts and the ends of sequences, not with tokens;
+/// kMostForecastEvents bounds it. Of prompts that begin alike and of which none is computed yet, each is
+/// taken to be computed as a whole. Pure.
 Forecast forecast(const ForecastState& state, const StepCosts& costs);
 
 }  // namespace quire::engine

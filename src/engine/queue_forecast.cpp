@@ -37,6 +37,7 @@ control::Sequence sequence_of(const Newcomer& newcomer) {
   seq.spec.expected_tokens = spec.expected_tokens;
   seq.spec.max_tokens = spec.max_tokens;
   seq.spec.wants = spec.wants;
+  seq.spec.tenant = spec.tenant;
   return seq;
 }
 
@@ -59,7 +60,13 @@ Outlook QueueForecast::foresee(const control::Scheduler& scheduler, const contro
     told.idle = static_cast<uint64_t>(std::ranges::count_if(
         found.blocks, [&](BlockId block) { return block != kNoBlock && cache.is_idle(block); }));
   }
-  const Queue before = gather(scheduler, begins, budget);
+  const bool is_fair = config.scheduling == control::SchedulingKind::kFair;
+  if (is_fair) {
+    shares_.see(scheduler);
+    shares_.arrives(newcomer.spec.tenant, scheduler);
+  }
+  Queue before = gather(scheduler, begins, budget);
+  const uint32_t tenant = is_fair ? tenant_in(before, newcomer.spec.tenant) : 0;
   const int64_t own_rank = rank(config, seq, told);
   const auto place = static_cast<size_t>(
       std::upper_bound(before.ranks.begin(), before.ranks.end(), own_rank) - before.ranks.begin());
@@ -67,6 +74,7 @@ Outlook QueueForecast::foresee(const control::Scheduler& scheduler, const contro
   state.all_first = judges;
   ForecastSeq own = waits(config, seq, told);
   own.wanted = true;
+  own.tenant = tenant;
   auto at = state.waiting.begin() + static_cast<ptrdiff_t>(place);
   at = state.waiting.insert(at, own) + 1;
   if (newcomer.sequences > 1) {  // they share its prompt but for the last token
@@ -106,8 +114,17 @@ QueueForecast::Queue QueueForecast::gather(const control::Scheduler& scheduler, 
   return queue;
 }
 
-void QueueForecast::gather_running(const control::Scheduler& scheduler, Queue& queue) const {
+/// The number of a tenant in the state.
+uint32_t QueueForecast::tenant_in(Queue& queue, uint64_t tenant) const {
+  std::vector<int64_t>& served = queue.state.served;
+  const auto [found, is_new] = queue.tenants.emplace(tenant, static_cast<uint32_t>(served.size()));
+  if (is_new) served.push_back(shares_.served(tenant));
+  return found->second;
+}
+
+void QueueForecast::gather_running(const control::Scheduler& scheduler, Queue& queue) {
   ForecastState& state = queue.state;
+  const bool is_fair = scheduler.config().scheduling == control::SchedulingKind::kFair;
   uint64_t held = 0;  // by all tables together; a shared block counts in each
   for (const control::Sequence* seq : scheduler.running()) {
     held += uint64_t{seq->table.size()} * seq->table.num_groups();
@@ -129,6 +146,9 @@ void QueueForecast::gather_running(const control::Scheduler& scheduler, Queue& q
                              .blocks = share,
                              .started = generated > 0});
     queue.running_due.push_back(generated > 0 ? -1 : told.due);
+    if (!is_fair) continue;
+    state.running.back().tenant = tenant_in(queue, seq->spec.tenant);
+    shares_.expect(seq->spec.id, state.running.back().to_generate);
   }
 }
 
@@ -141,10 +161,17 @@ void QueueForecast::gather_waiting(const control::Scheduler& scheduler, Queue& q
   };
   std::vector<Entry> entries;
   entries.reserve(scheduler.waiting().size());
+  uint32_t first = 0;  // a tenant that goes before all others
+  if (config.scheduling == control::SchedulingKind::kFair) {
+    first = static_cast<uint32_t>(queue.state.served.size());
+    queue.state.served.push_back(INT64_MIN / 2);
+  }
   for (const control::Sequence* seq : scheduler.waiting()) {
     const Told told = told_of(*seq);
     const int64_t order = seq->is_protected() ? INT64_MIN : rank(config, *seq, told);
     entries.push_back({order, waits(config, *seq, told), seq->generated() > 0 ? -1 : told.due});
+    if (config.scheduling != control::SchedulingKind::kFair) continue;
+    entries.back().seq.tenant = seq->is_protected() ? first : tenant_in(queue, seq->spec.tenant);
   }
   std::ranges::stable_sort(entries, {}, &Entry::rank);
   for (const Entry& entry : entries) {
@@ -188,7 +215,8 @@ uint32_t QueueForecast::to_generate(const control::Sequence& seq, const Told& to
   return std::max(expected, generated + 1) - generated;
 }
 
-/// By the scheduler's policy; one that keeps counts of its own is imitated.
+/// By the scheduler's policy; one that keeps counts of its own is imitated. Of `fair` it is the order of
+/// arrival, among the sequences of a tenant.
 int64_t QueueForecast::rank(const control::SchedulerConfig& config, const control::Sequence& seq,
                             const Told& told) const {
   switch (config.scheduling) {

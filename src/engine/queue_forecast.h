@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/ids.h"
 #include "control/scheduler.h"
 #include "engine/answer_lengths.h"
+#include "engine/fair_shares.h"
 #include "engine/forecast.h"
 #include "engine/step_costs.h"
 
@@ -43,9 +45,9 @@ struct Outlook {
 
 /// Foretells what becomes of an arriving request, by the state of a scheduler. A sequence is taken to
 /// generate as many tokens as its request says (SeqSpec::expected_tokens, or max_tokens where nothing else
-/// can end it), or else as AnswerLengths says. What waits is taken in the order of the scheduling policy,
-/// `fair` as if it was fcfs. Requests that are still to come are not known, so under load an answer's end is
-/// foretold too early. Not thread-safe.
+/// can end it), or else as AnswerLengths says. What waits is taken in the order of the scheduling policy;
+/// what `fair` counts of each tenant, FairShares finds out. Requests that are still to come are not known, so
+/// under load an answer's end is foretold too early. Not thread-safe.
 class QueueForecast {
  public:
   explicit QueueForecast(const StepCosts& costs) : costs_(costs) {}  // which must outlive it
@@ -55,7 +57,10 @@ class QueueForecast {
   Outlook foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
                   const Newcomer& newcomer, Nanos begins, StepTokens budget, bool promises);
   /// A sequence has ended, or was not added to the scheduler after all.
-  void forget(SeqId seq) { told_.erase(seq); }
+  void forget(SeqId seq) {
+    told_.erase(seq);
+    shares_.forget(seq);
+  }
   /// An answer has ended by itself, or at its max_tokens (`cut`).
   void answer_ended(uint32_t tokens, bool cut) { lengths_.add(tokens, cut); }
 
@@ -69,15 +74,17 @@ class QueueForecast {
   };
   struct Queue {
     ForecastState state;
-    std::vector<int64_t> ranks;      // of what waits
-    std::vector<Nanos> running_due;  // Told::due, until its first token
+    std::map<uint64_t, uint32_t> tenants;  // their numbers in the state, if the policy counts for each
+    std::vector<int64_t> ranks;            // of what waits
+    std::vector<Nanos> running_due;        // Told::due, until its first token
     std::vector<Nanos> waiting_due;
   };
 
   Queue gather(const control::Scheduler& scheduler, Nanos begins, StepTokens budget);
-  void gather_running(const control::Scheduler& scheduler, Queue& queue) const;
+  void gather_running(const control::Scheduler& scheduler, Queue& queue);
   void gather_waiting(const control::Scheduler& scheduler, Queue& queue) const;
   Told told_of(const control::Sequence& seq) const;
+  uint32_t tenant_in(Queue& queue, uint64_t tenant) const;
   ForecastSeq waits(const control::SchedulerConfig& config, const control::Sequence& seq,
                     const Told& told) const;
   uint32_t to_generate(const control::Sequence& seq, const Told& told) const;
@@ -90,6 +97,7 @@ class QueueForecast {
 
   const StepCosts& costs_;
   AnswerLengths lengths_;
+  FairShares shares_;                                  // if the policy is fair
   std::unordered_map<SeqId, Told> told_;               // of sequences that run or wait
   std::unique_ptr<control::SchedulingPolicy> policy_;  // for ranks that depend on the sequence alone
 };

@@ -106,6 +106,57 @@ TEST(QueueForecast, AgreesWithEachPolicyThatItKnows) {
   }
 }
 
+TEST(QueueForecast, KnowsWhatEachTenantWasServed) {
+  control::SchedulerConfig config = VirtualMachine::config();
+  config.scheduling = control::SchedulingKind::kFair;
+  config.max_num_seqs = 2;
+  double sum = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Foreseen all(config);
+    VirtualMachine& machine = all.machine;
+    SplitMix64 random(seed);
+    const auto arrives = [&](uint64_t tenant) {
+      control::SeqSpec spec = machine.spec(1 + static_cast<uint32_t>(random.below(80)),
+                                           1 + static_cast<uint32_t>(random.below(30)));
+      spec.tenant = tenant;
+      return all.arrives(spec);
+    };
+    for (int i = 0; i < 20; ++i) {
+      arrives(random.below(4) == 0 ? 1 + random.below(3) : 0);
+      for (uint64_t steps = random.below(4); steps-- > 0 && machine.scheduler.has_work();) machine.step();
+      for (const auto& [id, time] : machine.end) all.queue.forget(id);
+    }
+    const Nanos arrived = machine.now;
+    const Outlook outlook = arrives(random.below(5));
+    const SeqId last = machine.next - 1;
+    machine.run();
+    const auto real = static_cast<double>(machine.first_token.at(last) - arrived);
+    sum += std::abs(static_cast<double>(outlook.first_token - arrived) / real - 1);
+  }
+  EXPECT_LT(sum / 60, 0.02);
+}
+
+TEST(QueueForecast, ATenantThatWasServedLittleGoesFirst) {
+  control::SchedulerConfig config = VirtualMachine::config();
+  config.scheduling = control::SchedulingKind::kFair;
+  config.max_num_seqs = 2;
+  for (const uint64_t tenant : {0, 1}) {
+    Foreseen all(config);
+    VirtualMachine& machine = all.machine;
+    for (int i = 0; i < 12; ++i) all.arrives(machine.spec(40, 20));
+    machine.step();
+    control::SeqSpec spec = machine.spec(30, 5);
+    spec.tenant = tenant;
+    const Outlook outlook = all.arrives(spec);
+    machine.run();
+    EXPECT_NEAR(static_cast<double>(outlook.first_token),
+                static_cast<double>(machine.first_token.at(spec.id)), 1e3);
+    const auto before = std::ranges::count_if(
+        machine.first_token, [&](const auto& each) { return each.second < machine.first_token.at(spec.id); });
+    EXPECT_EQ(before, tenant == 0 ? 12 : 2);
+  }
+}
+
 TEST(QueueForecast, KnowsWhatIsCached) {
   Foreseen all(VirtualMachine::config());
   VirtualMachine& machine = all.machine;
