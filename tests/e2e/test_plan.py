@@ -183,7 +183,8 @@ def said_in_text(warning, done):
     (["--memory", "64GiB"], "7 parameters, f16 weights, K/V in f16", "machine", "a machine", None),
     (["--bandwidth", 100, "--flops", 1, "--memory", "64GiB"], "", "machine", "a machine", "as the flags say"),
     (["--machine", "A10G", "--quantization", "int8"], "7 parameters, f16 weights and K/V on NVIDIA A10G", "format of the weights", "f16", "int8"),
-    (["--machine", "a10g"], "7 parameters, int8 weights, K/V in f16, on NVIDIA A10G", "format of the weights", "int8", "f16")])
+    (["--machine", "a10g"], "7 parameters, int8 weights, K/V in f16, on NVIDIA A10G", "format of the weights", "int8", "f16"),
+    (["--machine", "a10g", "--kv-cache-dtype", "int8"], "7 parameters, f16 weights and K/V on NVIDIA A10G", "type of K/V", "f16", "int8")])
 def test_a_cost_model_of_another_machine_or_format_is_refused(llama, tmp_path, flags, device, what, of_file, of_run):
     """The steps of one machine do not go with the memory of another; planning for that machine needs --force."""
     path = cost_file(tmp_path / "cost.json", device=device)
