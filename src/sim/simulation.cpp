@@ -1,7 +1,6 @@
 #include "sim/simulation.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -98,12 +97,10 @@ void Simulation::add_due() {
 /// The next request has been received: it is added, or refused.
 void Simulation::receive() {
   const Nanos now = *reception_.next();
-  const auto [number, sent] = reception_.take();
-  const SimRequest& request = source_.request(number);
-  const RequestRecord record{.arrival = sent - latency_, .prompt_tokens = request.prompt_length};
-  const std::optional<Refusal> refusal = add(number, record);
+  const size_t number = reception_.take().request;
+  const std::optional<Refusal> refusal = add(number);
   if (!refusal) return;
-  note_refusal(number, request, record, *refusal, now);
+  note_refusal(number, source_.request(number), sent_record(number), *refusal, now);
   source_.gave_up(number, now, [&](const NumberedRequest& unsent) {
     note_refusal(unsent.number, unsent.request, {.prompt_tokens = unsent.request.prompt_length},
                  Refusal::kConversation, now);
@@ -128,8 +125,13 @@ Refusal Simulation::too_long() const {
   return config.max_model_len < pool ? Refusal::kTooLongForModel : Refusal::kTooLongForPool;
 }
 
+/// What there is to tell of a request until it is admitted.
+RequestRecord Simulation::sent_record(size_t number) const {
+  return {.arrival = source_.due(number), .prompt_tokens = source_.request(number).prompt_length};
+}
+
 /// All choices of a request, or none; then it says why.
-std::optional<Refusal> Simulation::add(size_t number, const RequestRecord& record) {
+std::optional<Refusal> Simulation::add(size_t number) {
   const SimRequest& request = source_.request(number);
   const uint32_t choices = settings().choices;
   // Before its tokens are made, which may be many.
@@ -141,7 +143,7 @@ std::optional<Refusal> Simulation::add(size_t number, const RequestRecord& recor
   spec.max_tokens = request.output_length;
   spec.sampling.seed = number;
   if (check_kv_) backend::sim::tell_history(spec.sampling);
-  spec.arrived = record.arrival;
+  spec.arrived = source_.due(number);
   spec.ttft_deadline = request.ttft_deadline;
   spec.priority = request.priority;
   spec.tenant = request.tenant;
@@ -164,8 +166,8 @@ std::optional<Refusal> Simulation::add(size_t number, const RequestRecord& recor
         throw Error("simulation: " + added.error().message);
     }
   }
-  const OpenRequest& open = open_[number] = {number, record, choices, {}};
-  for (SimulationListener* listener : listeners_) listener->arrived({number, request, open.record}, prompt);
+  const RequestRecord record = sent_record(number);
+  for (SimulationListener* listener : listeners_) listener->arrived({number, request, record}, prompt);
   return std::nullopt;
 }
 
@@ -173,18 +175,22 @@ void Simulation::note_plan(const control::StepPlan& plan) {
   for (const control::NewSeq& seq : plan.added) {
     const size_t number = seq.sampling.seed;
     const uint32_t choice = seq.sampling.choice;
-    OpenRequest& open = open_.at(number);
-    if (open.record.admitted < 0) {
-      open.record.admitted = clock_.now();
-      open.was_admitted.resize(settings().choices);
-      for (SimulationListener* listener : listeners_) listener->admitted(number);
-    }
+    const auto known = open_.find(number);
+    OpenRequest& open = known != open_.end() ? known->second : note_admitted(number);
     if (open.was_admitted[choice]) {
       ++open.record.preemptions;
       for (SimulationListener* listener : listeners_) listener->admitted_again(number, choice, clock_.now());
     }
     open.was_admitted[choice] = true;
   }
+}
+
+Simulation::OpenRequest& Simulation::note_admitted(size_t number) {
+  OpenRequest& open = open_[number];
+  open = {number, sent_record(number), settings().choices, std::vector<bool>(settings().choices)};
+  open.record.admitted = clock_.now();
+  for (SimulationListener* listener : listeners_) listener->admitted(number);
+  return open;
 }
 
 void Simulation::note_events(const std::vector<control::SeqEvent>& events) {
@@ -232,8 +238,11 @@ void Simulation::break_off() {
       listener->unfinished({number, request, record}, clock_.now());
     }
   };
-  const std::map<size_t, OpenRequest> in_order(open_.begin(), open_.end());
-  for (const auto& [number, open] : in_order) tell(number, source_.request(number), open.record);
+  for (const size_t number : source_.sent()) {
+    const auto admitted = open_.find(number);
+    tell(number, source_.request(number),
+         admitted != open_.end() ? admitted->second.record : sent_record(number));
+  }
   source_.visit_unsent([&](const NumberedRequest& of) {
     tell(of.number, of.request, {.prompt_tokens = of.request.prompt_length});
   });

@@ -139,8 +139,8 @@ class Simulation {
   const WorkloadSettings& settings() const { return source_.settings(); }
   /// Of the workload.
   size_t num_requests() const { return source_.size(); }
-  /// What is in memory for requests: up to four entries for each that runs or waits, and two for each that is
-  /// due after a think time. 0 after the last request.
+  /// What is in memory for requests: up to four entries for each that runs, three for each that waits, and
+  /// two for each that is due after a think time. 0 after the last request.
   size_t num_kept() const { return source_.kept() + open_.size(); }
   /// The number of the request that continues this one, which has arrived and was not said to have ended.
   std::optional<size_t> next_turn(size_t request) const { return source_.next_turn(request); }
@@ -148,22 +148,24 @@ class Simulation {
   uint64_t digest() const { return digest_.value(); }
 
  private:
-  /// One that waits or runs.
+  /// One that was admitted; of one that waits for the first time there is nothing but what the source has.
   struct alignas(64) OpenRequest {  // what each token needs is in a cache line
     size_t number = 0;
     RequestRecord record;
     uint32_t open_choices = 0;       // that have not ended
-    std::vector<bool> was_admitted;  // by choice; empty: none
+    std::vector<bool> was_admitted;  // by choice
   };
 
   std::optional<Nanos> next_arrival() const;
   void add_due();
   void receive();
   bool plan_step();
-  std::optional<Refusal> add(size_t number, const RequestRecord& record);
+  RequestRecord sent_record(size_t number) const;
+  std::optional<Refusal> add(size_t number);
   Refusal too_long() const;
   void note_refusal(size_t number, const SimRequest& request, RequestRecord record, Refusal why, Nanos now);
   void note_plan(const control::StepPlan& plan);
+  OpenRequest& note_admitted(size_t number);
   void note_events(const std::vector<control::SeqEvent>& events);
   void note_first_token(const control::SeqEvent& event, OpenRequest& open);
   void note_end(const control::SeqEvent& event, OpenRequest& open);

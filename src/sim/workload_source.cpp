@@ -1,5 +1,6 @@
 #include "sim/workload_source.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace quire::sim {
@@ -37,6 +38,7 @@ std::optional<Nanos> WorkloadSource::next() const {
 
 size_t WorkloadSource::take() {
   --left_;
+  const Nanos due = *next();
   RequestPtr taken;
   if (first_is_next()) {
     taken = std::exchange(first_, requests_->next_first());
@@ -46,8 +48,15 @@ size_t WorkloadSource::take() {
   }
   const size_t number = taken->number;
   RequestPtr after = requests_->follower(*taken);
-  taken_.emplace(number, Taken{std::move(taken), std::move(after)});
+  taken_.emplace(number, Taken{due, std::move(taken), std::move(after)});
   return number;
+}
+
+std::vector<size_t> WorkloadSource::sent() const {
+  std::vector<size_t> out;
+  for (const auto& [number, taken] : taken_) out.push_back(number);
+  std::ranges::sort(out);
+  return out;
 }
 
 size_t WorkloadSource::kept() const {

@@ -37,8 +37,13 @@ class WorkloadSource {
   /// Requests and histories that are in memory. 0 after the last request.
   size_t kept() const;
 
+  /// The numbers of those that were taken and have not ended, in order.
+  std::vector<size_t> sent() const;
+
   // Of a request that was taken and that has not ended.
   const SimRequest& request(size_t number) const { return taken_.at(number).request->request; }
+  /// When it was due.
+  Nanos due(size_t number) const { return taken_.at(number).due; }
   /// The number of the request that continues it.
   std::optional<size_t> next_turn(size_t number) const;
   /// Its prompt; once.
@@ -65,6 +70,7 @@ class WorkloadSource {
 
  private:
   struct Taken {
+    Nanos due = 0;
     RequestPtr request;
     RequestPtr after;  // the one that follows it
   };

@@ -144,12 +144,15 @@ TEST(GeneratedRequests, OnlyThoseThatWaitOrRunAreKept) {
   }
 }
 
+/// Also of those that wait, and that are being received.
 TEST(GeneratedRequests, ARunThatIsBrokenOffHasToldOfEachRequestOnce) {
   size_t kind = 0;
   for (const WorkloadConfig& config : all_kinds()) {
     SCOPED_TRACE(kind++);
     const Workload workload = make_workload(config);
-    FollowedSimulation simulation(machine(), std::make_unique<GeneratedRequests>(config));
+    SimulationConfig slow_to_receive = machine();
+    slow_to_receive.accept = 5'000'000;
+    FollowedSimulation simulation(slow_to_receive, std::make_unique<GeneratedRequests>(config));
     const ReportBuilder report(simulation);
     for (int step = 0; step < 60; ++step) ASSERT_TRUE(simulation.step());
     simulation.break_off();
