@@ -50,7 +50,7 @@ BENCHMARK_CAPTURE(sample, penalties, [](SamplingParams& p) {
   p.frequency_penalty = 0.2F;
 });
 BENCHMARK_CAPTURE(sample, bias, [](SamplingParams& p) {
-  for (TokenId id = 0; id < 300; ++id) p.logit_bias.emplace_back(id * 400, 0.5F);
+  for (TokenId id = 0; id < 300; ++id) p.logit_bias.write().emplace_back(id * 400, 0.5F);
 });
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/rare_list.h"
 
 namespace quire {
 
@@ -23,28 +24,28 @@ inline constexpr uint32_t kMaxLogprobTokens = 128;
 /// permits, whose probabilities sum to 1. Ranges are checked when a request arrives; an executor may rely on
 /// them.
 struct SamplingParams {
-  float temperature = 1.0F;                           // >= 0; 0 is greedy (arg max, lowest id on a tie)
-  int32_t top_k = 0;                                  // >= 1, or 0: all
-  float top_p = 1.0F;                                 // (0, 1]
-  float min_p = 0.0F;                                 // [0, 1]
-  float repetition_penalty = 1.0F;                    // > 0; over prompt and output (Keskar et al. 2019)
-  float presence_penalty = 0.0F;                      // [-2, 2]; over the output
-  float frequency_penalty = 0.0F;                     // [-2, 2]; over the output
-  std::vector<std::pair<TokenId, float>> logit_bias;  // ids in the vocabulary, sorted by id, no id twice
+  float temperature = 1.0F;                        // >= 0; 0 is greedy (arg max, lowest id on a tie)
+  int32_t top_k = 0;                               // >= 1, or 0: all
+  float top_p = 1.0F;                              // (0, 1]
+  float min_p = 0.0F;                              // [0, 1]
+  float repetition_penalty = 1.0F;                 // > 0; over prompt and output (Keskar et al. 2019)
+  float presence_penalty = 0.0F;                   // [-2, 2]; over the output
+  float frequency_penalty = 0.0F;                  // [-2, 2]; over the output
+  RareList<std::pair<TokenId, float>> logit_bias;  // ids in the vocabulary, sorted by id, no id twice
 
   // These forbid tokens. All ids are in the vocabulary.
   uint32_t min_tokens = 0;  // of output before any of end_tokens
-  std::vector<TokenId> end_tokens;
-  std::vector<std::vector<TokenId>> bad_words;  // not in the output; each has at least one token
-  std::vector<TokenId> allowed_tokens;          // no other token; sorted, no id twice; empty: any token
-  uint32_t mask = kNoMask;                      // the mask source whose masks apply to each token
+  RareList<TokenId> end_tokens;
+  RareList<std::vector<TokenId>> bad_words;  // not in the output; each has at least one token
+  RareList<TokenId> allowed_tokens;          // no other token; sorted, no id twice; empty: any token
+  uint32_t mask = kNoMask;                   // the mask source whose masks apply to each token
 
   uint64_t seed = 0;
   uint32_t choice = 0;        // index among the n choices of the request
   int32_t num_logprobs = -1;  // -1: none; k >= 0: those of the sampled token and of the k best (k <= 20)
   /// If there are any, and num_logprobs >= 0: the tokens whose logprobs are given instead of those of the
   /// best. At most kMaxLogprobTokens, no id twice.
-  std::vector<TokenId> logprob_tokens;
+  RareList<TokenId> logprob_tokens;
 
   bool greedy() const { return temperature == 0.0F; }
   /// The most entries of SampledToken::top.

@@ -294,8 +294,8 @@ control::SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
                          spec.stop_tokens.end());
   if (spec.sampling.min_tokens > 0) {
     // The end of the answer too, also where it is ignored: as in vLLM.
-    spec.sampling.end_tokens = spec.stop_tokens;
-    spec.sampling.end_tokens.insert(spec.sampling.end_tokens.end(), config.eos.begin(), config.eos.end());
+    std::vector<TokenId>& ends = spec.sampling.end_tokens.write() = spec.stop_tokens;
+    ends.insert(ends.end(), config.eos.begin(), config.eos.end());
   }
   return spec;
 }

@@ -208,7 +208,7 @@ Expected<void> Api::tokenize_bad_words(GenerationOptions& options) const {
     if (!first) return failed<void>(first);
     auto spaced = encode(fmt::format(" {}", bare), false, "bad_words");
     if (!spaced) return failed<void>(spaced);
-    auto& words = options.generation.sampling.bad_words;
+    auto& words = options.generation.sampling.bad_words.write();
     const bool other =
         spaced->size() == first->size() && !first->empty() && spaced->front() != first->front();
     if (!first->empty()) words.push_back(std::move(*first));

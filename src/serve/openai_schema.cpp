@@ -80,10 +80,11 @@ void read_allowed_tokens(Fields& fields, const SchemaContext& context, SamplingP
   const json::array* list = fields.array("allowed_token_ids");
   if (list == nullptr) return;
   if (list->empty()) return fields.fail("allowed_token_ids", "must hold at least one id");
-  out.allowed_tokens = read_tokens(fields, "allowed_token_ids", *list, context.vocab_size);
-  std::ranges::sort(out.allowed_tokens);
-  const auto same = std::ranges::unique(out.allowed_tokens);
-  out.allowed_tokens.erase(same.begin(), same.end());
+  std::vector<TokenId> allowed = read_tokens(fields, "allowed_token_ids", *list, context.vocab_size);
+  std::ranges::sort(allowed);
+  const auto same = std::ranges::unique(allowed);
+  allowed.erase(same.begin(), same.end());
+  out.allowed_tokens = std::move(allowed);
 }
 
 /// Once it is known whether logprobs are wanted, and how many tokens.
@@ -96,7 +97,7 @@ void read_logprob_tokens(Fields& fields, const SchemaContext& context, engine::G
   }
   if (out.sampling.num_logprobs < 0) return fields.fail(kName, "needs logprobs");
   if (out.max_tokens == 0) return fields.fail(kName, "needs max_tokens of at least 1");
-  std::vector<TokenId>& kept = out.sampling.logprob_tokens;
+  std::vector<TokenId>& kept = out.sampling.logprob_tokens.write();
   for (const TokenId id : read_tokens(fields, kName, *list, context.vocab_size)) {
     if (std::ranges::find(kept, id) == kept.end()) kept.push_back(id);
   }
@@ -142,6 +143,7 @@ void read_logit_bias(Fields& fields, const SchemaContext& context, SamplingParam
     return fields.fail("logit_bias", fmt::format("must hold at most {} entries", kMaxLogitBias));
   }
   Fields inner(*map, "logit_bias.");
+  std::vector<std::pair<TokenId, float>> biases;
   for (const auto& [key, value] : *map) {
     const std::string_view digits = key;
     TokenId id = -1;
@@ -151,15 +153,16 @@ void read_logit_bias(Fields& fields, const SchemaContext& context, SamplingParam
       return fields.fail("logit_bias", fmt::format("must have token ids from 0 to {} as keys",
                                                    int64_t{context.vocab_size} - 1));
     }
-    if (const auto bias = inner.number(digits, -100, 100)) out.logit_bias.emplace_back(id, *bias);
+    if (const auto bias = inner.number(digits, -100, 100)) biases.emplace_back(id, *bias);
   }
   if (auto error = inner.finish()) return fields.fail(std::move(*error));
-  std::sort(out.logit_bias.begin(), out.logit_bias.end());
+  std::sort(biases.begin(), biases.end());
   // "7" and "07" are two keys and one token.
   const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
-  if (std::adjacent_find(out.logit_bias.begin(), out.logit_bias.end(), same) != out.logit_bias.end()) {
+  if (std::adjacent_find(biases.begin(), biases.end(), same) != biases.end()) {
     fields.fail("logit_bias", "must name a token once");
   }
+  out.logit_bias = std::move(biases);
 }
 
 void read_sampling(Fields& fields, const SchemaContext& context, SamplingParams& out) {

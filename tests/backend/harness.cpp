@@ -76,8 +76,9 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
   if (i % 8 == 6) {
     params.min_tokens = 5;
     params.end_tokens = {0, 1, 2};
-    for (TokenId id = 0; id < 40; ++id) params.bad_words.push_back({id + 10, id + 11});
-    for (uint32_t id = i; id < vocab_size; id += 3) params.allowed_tokens.push_back(static_cast<TokenId>(id));
+    for (TokenId id = 0; id < 40; ++id) params.bad_words.write().push_back({id + 10, id + 11});
+    for (uint32_t id = i; id < vocab_size; id += 3)
+      params.allowed_tokens.write().push_back(static_cast<TokenId>(id));
   }
   return params;
 }

@@ -25,7 +25,7 @@ SamplingParams params_of(uint32_t row) {
   if (row % 4 == 2) params.logit_bias = {{3, 2.0F}, {9, -1.0F}};
   if (row % 4 == 3 && params.num_logprobs >= 0) params.logprob_tokens = {1, 5, 8};
   if (row % 5 == 4) {
-    for (TokenId id = 0; id < 60; ++id) params.bad_words.push_back({id});
+    for (TokenId id = 0; id < 60; ++id) params.bad_words.write().push_back({id});
   }
   return params;
 }
@@ -83,7 +83,7 @@ TEST(DeviceSampler, LeavesOutARowWhoseListsAreTooLong) {
   for (uint32_t row = 0; row < 3; ++row) {
     SamplingParams params;
     params.temperature = 0.0F;
-    if (row == 1) params.bad_words.assign(100'000, {7});
+    if (row == 1) params.bad_words.write().assign(100'000, {7});
     cuda::SlotSampling sampling;
     sampling.reset(params, std::vector<TokenId>{1}, 1);
     numbers.push_back(sampler.add(sampling, row, 1, row, on_device));

@@ -191,7 +191,8 @@ class Cases {
     if (one_in(3)) params.presence_penalty = pick<float>({-1.3F, 0.7F, 2.0F});
     if (one_in(3)) params.frequency_penalty = pick<float>({-0.1F, 0.3F, 1.1F});
     if (one_in(3)) {
-      for (const TokenId id : some_tokens(3)) params.logit_bias.emplace_back(id, pick<float>({-100, 3, 20}));
+      for (const TokenId id : some_tokens(3))
+        params.logit_bias.write().emplace_back(id, pick<float>({-100, 3, 20}));
     }
     forbid(one);
     return one;
@@ -334,11 +335,12 @@ TEST(Sample, TokensThatAreLateCount) {
     if (length < one.prompt_length + 2 || !one.params.needs_history() || token_on_cpu(one) < 0) continue;
     if (cases.size() % 3 == 0) one.history[length - 1] = one.history[length - 2];
     const std::span<const TokenId> last = std::span(one.history).last(2);
-    if (const TokenId best = token_on_cpu(one); best >= 0) one.params.bad_words.push_back({last[1], best});
-    one.params.bad_words.push_back({last[0], last[1], 3});
-    one.params.bad_words.push_back({last[1], last[0], 4});
+    if (const TokenId best = token_on_cpu(one); best >= 0)
+      one.params.bad_words.write().push_back({last[1], best});
+    one.params.bad_words.write().push_back({last[0], last[1], 3});
+    one.params.bad_words.write().push_back({last[1], last[0], 4});
     if (const TokenId best = token_on_cpu(one); best >= 0) {  // which stays, as another token comes before it
-      one.params.bad_words.push_back({(last[1] + 1) % 40, best});
+      one.params.bad_words.write().push_back({(last[1] + 1) % 40, best});
     }
     cases.push_back(std::move(one));
   }

@@ -160,10 +160,10 @@ TEST(Sampler, WhatIsForbiddenIsNeverDrawn) {
     if (kind == 0 || kind == 4) params.end_tokens = {3, 120, 299};
     if (kind == 1 || kind == 4) {
       params.bad_words = {{7}, {history[59], 8}, {history[58], history[59], 9}, {history[58], 10}, history};
-      params.bad_words.back().push_back(11);  // begins in the prompt
+      params.bad_words.write().back().push_back(11);  // begins in the prompt
     }
     if (kind == 2 || kind == 4) {
-      for (TokenId id = 0; id < 290; id += 1 + id % 7) params.allowed_tokens.push_back(id);
+      for (TokenId id = 0; id < 290; id += 1 + id % 7) params.allowed_tokens.write().push_back(id);
     }
     if (kind == 3 || kind == 4) params.logit_bias = {{3, 9.0F}, {7, 9.0F}, {8, 9.0F}, {9, 9.0F}};
     if (kind >= 3) params.repetition_penalty = 1.5F;
