@@ -187,8 +187,8 @@ const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
   // A fork that has tokens of its own shares only what the prefix index knows.
   if (!seq.spec.fork_of || seq.total() > seq.prompt_length) return nullptr;
   const auto parent = sequences_.find(*seq.spec.fork_of);
-  const bool found = parent != sequences_.end() && parent->second.arrival < seq.arrival;
-  return found ? &parent->second : nullptr;
+  const bool found = parent != sequences_.end() && parent->second->arrival < seq.arrival;
+  return found ? parent->second.get() : nullptr;
 }
 
 WaitReason Scheduler::passed_over(const Sequence& seq) const {

@@ -40,8 +40,7 @@ void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   running_.erase(std::find(running_.begin(), running_.end(), &seq));
   release(seq);
   if (seq.awaits()) awaited_.push_back(&seq);
-  const auto later = std::find_if(waiting_.begin(), waiting_.end(),
-                                  [&](const Sequence* other) { return other->arrival > seq.arrival; });
+  const auto later = std::ranges::upper_bound(waiting_, seq.arrival, {}, &Sequence::arrival);
   waiting_.insert(later, &seq);
   noted_ = {};
   policy_->queued(seq);
@@ -66,13 +65,13 @@ void Scheduler::swap_out(StepPlan& plan, Sequence& seq) {
     log_.because({CauseKind::kNotMoved, {}, seq.spec.id, kNoSeq, static_cast<uint32_t>(blocks), free});
     return;
   }
+  std::vector<BlockId>& host = seq.host.write();
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     for (const BlockId block : seq.table.blocks(group)) {
-      seq.host.push_back(kNoBlock);
+      host.push_back(block == kNoBlock ? kNoBlock : free_host_blocks_.back());
       if (block == kNoBlock) continue;
-      seq.host.back() = free_host_blocks_.back();
       free_host_blocks_.pop_back();
-      plan.moves_out.push_back({block, seq.host.back()});
+      plan.moves_out.push_back({block, host.back()});
     }
   }
   seq.swapped = seq.next();
@@ -100,7 +99,7 @@ void Scheduler::swap_in(StepPlan& plan, Sequence& seq) {
 
 void Scheduler::free_host_blocks(Sequence& seq) {
   std::ranges::remove_copy(seq.host, std::back_inserter(free_host_blocks_), kNoBlock);
-  seq.host.clear();
+  seq.host = {};
   seq.swapped = 0;
 }
 

@@ -19,21 +19,14 @@ enum class FinishReason : uint8_t {
   kError,   // the executor failed for this sequence
 };
 
-/// One sequence as it enters the control plane. The caller has checked it: every token is in the vocabulary,
-/// 1 <= prompt, prompt + max_tokens <= max_model_len.
-struct SeqSpec {
+/// What is asked of a sequence, without its tokens.
+struct SeqTerms {
   SeqId id = 0;
-  TokenList prompt;         // while it waits, only what must compare tokens reads them
   uint32_t max_tokens = 0;  // 0: no token; it ends with its prompt (kLength)
-  SamplingParams sampling;
   PromptWants wants;  // prefix hits and forks give it only what comes before the first row that it lacks
   std::vector<TokenId> stop_tokens;  // tokens that end the sequence when sampled (EOS ids included), sorted
   uint64_t salt = 0;                 // sequences with different salts share no block
-  /// The parent: a sequence that was added before, has the same salt, and whose tokens begin with this
-  /// prompt, except perhaps its last token. This sequence waits until the parent has computed the common
-  /// tokens, and then shares its blocks; the last one, partly filled, by copy-on-write. If the parent ends
-  /// first, this is an ordinary sequence.
-  std::optional<SeqId> fork_of;
+  SamplingParams sampling;
 
   // For the scheduling policies.
   Nanos arrived = 0;                        // on the engine's clock
@@ -41,6 +34,17 @@ struct SeqSpec {
   int32_t priority = 0;                     // the lowest is first; within +-kMostPriority
   uint64_t tenant = 0;                      // the client for whom it counts
   std::optional<uint32_t> expected_tokens;  // length of the answer, if it is known
+
+  /// The parent: a sequence that was added before, has the same salt, and whose tokens begin with this
+  /// prompt, except perhaps its last token. This sequence waits until the parent has computed the common
+  /// tokens, and then shares its blocks; the last one, partly filled, by copy-on-write. If the parent ends
+  /// first, this is an ordinary sequence.
+  std::optional<SeqId> fork_of;
+};
+/// One sequence as it enters the control plane. The caller has checked it: every token is in the vocabulary,
+/// 1 <= prompt, prompt + max_tokens <= max_model_len.
+struct SeqSpec : SeqTerms {
+  TokenList prompt;  // while it waits, only what must compare tokens reads them
 };
 inline constexpr int32_t kMostPriority = 1'000'000;
 

@@ -85,25 +85,23 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   }
   const auto parent = spec.fork_of ? sequences_.find(*spec.fork_of) : sequences_.end();
   if (parent != sequences_.end()) {
-    const Sequence& other = parent->second;
+    const Sequence& other = *parent->second;
     if (other.spec.salt != spec.salt || other.total() + 1 < spec.prompt.size() ||
         !std::equal(spec.prompt.begin(), spec.prompt.end() - 1, other.tokens.begin())) {
       return invalid(
           fmt::format("sequence {} is no fork of {}: other tokens or salt", spec.id, other.spec.id));
     }
   }
-  BlockTable table(pool_.cache().num_groups());
-  const auto [place, is_new] = sequences_.try_emplace(spec.id);
+  auto made = std::make_unique<Sequence>(Sequence{.table = BlockTable(pool_.cache().num_groups())});
+  const auto [place, is_new] = sequences_.try_emplace(spec.id, std::move(made));
   if (!is_new) return invalid(fmt::format("sequence {} exists already", spec.id));
-  Sequence& seq = place->second;
+  Sequence& seq = *place->second;
   seq.tokens = std::move(spec.prompt);
   seq.prompt_length = seq.total();
   seq.longest = seq.prompt_length + std::max(spec.max_tokens, 1U);
-  if (spec.wants.any())
-    seq.next_row =
-        std::min(spec.wants.logprobs < 0 ? UINT32_MAX : spec.wants.first_row, seq.prompt_length - 1);
+  const uint32_t first_row = spec.wants.logprobs < 0 ? UINT32_MAX : spec.wants.first_row;
+  if (spec.wants.any()) seq.next_row = std::min(first_row, seq.prompt_length - 1);
   seq.arrival = arrivals_++;
-  seq.table = std::move(table);
   seq.spec = std::move(spec);
   try {
     pool_.want(seq.tokens, seq.spec.salt, 1);
@@ -134,7 +132,7 @@ void Scheduler::reset() {
 void Scheduler::abort(SeqId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
-  finish(found->second, FinishReason::kAbort);
+  finish(*found->second, FinishReason::kAbort);
   describe_state(stats_);
 }
 
@@ -304,9 +302,8 @@ void Scheduler::extend_table(StepPlan& plan, SeqStep& step, Sequence& seq) {
     log_.write(DecisionKind::kCopy, copy.from, copy.to);
   }
   for (const auto& [group, index] : seq.table.take_changed()) {
-    const BlockId block = seq.table.blocks(group)[index];
-    if (block != kNoBlock)
-      plan.updates.push_back({seq.slot, index, block, group});  // otherwise released since
+    const BlockId block = seq.table.blocks(group)[index];  // kNoBlock: it has been released since
+    if (block != kNoBlock) plan.updates.push_back({seq.slot, index, block, group});
   }
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     step.new_blocks.append(seq.table.blocks(group).subspan(known_rows));

@@ -160,23 +160,23 @@ class Scheduler {
   BlockPool pool_;
   DecisionLog& log_;
   std::unique_ptr<SchedulingPolicy> policy_;
-  std::unordered_map<SeqId, Sequence> sequences_;  // owns all; never iterated
-  std::deque<Sequence*> waiting_;                  // in order of arrival
-  std::vector<Sequence*> running_;                 // in order of admission
-  std::vector<Sequence*> by_slot_;                 // nullptr: free
-  std::vector<uint32_t> generations_;              // how often each slot was taken
-  std::vector<SlotId> free_slots_;                 // a stack
-  std::vector<Sequence*> awaited_;                 // preempted while steps in flight give them something
-  std::vector<PromptEvent> prompts_;               // by the last commit
-  std::vector<SeqId> admitted_, preempted_;        // by the last plan
-  std::vector<SlotId> removed_;                    // freed since the last non-empty plan
-  Prefix prefix_;                                  // scratch of plan_admissions
-  std::vector<BlockId> free_host_blocks_;          // a stack
-  std::vector<Sequence*> order_;                   // scratch of plan_decodes
-  SeqId told_first_ = kNoSeq;                      // the first in line, as last reported
-  std::pair<WaitReason, SeqId> noted_ = {};        // what note_waiting() noted of all; kNone: of each its own
-  uint32_t followers_ = 0;                         // passed over in this plan: another computes their prefix
-  bool batch_open_ = true;                         // static batching: sequences are still admitted
+  std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;  // owns all; never iterated
+  std::deque<Sequence*> waiting_;                                   // in order of arrival
+  std::vector<Sequence*> running_;                                  // in order of admission
+  std::vector<Sequence*> by_slot_;                                  // nullptr: free
+  std::vector<uint32_t> generations_;                               // how often each slot was taken
+  std::vector<SlotId> free_slots_;                                  // a stack
+  std::vector<Sequence*> awaited_;           // preempted while steps in flight give them something
+  std::vector<PromptEvent> prompts_;         // by the last commit
+  std::vector<SeqId> admitted_, preempted_;  // by the last plan
+  std::vector<SlotId> removed_;              // freed since the last non-empty plan
+  Prefix prefix_;                            // scratch of plan_admissions
+  std::vector<BlockId> free_host_blocks_;    // a stack
+  std::vector<Sequence*> order_;             // scratch of plan_decodes
+  SeqId told_first_ = kNoSeq;                // the first in line, as last reported
+  std::pair<WaitReason, SeqId> noted_ = {};  // what note_waiting() noted of all; kNone: of each its own
+  uint32_t followers_ = 0;                   // passed over in this plan: another computes their prefix
+  bool batch_open_ = true;                   // static batching: sequences are still admitted
   uint64_t arrivals_ = 0, first_admissions_ = 0;
   uint64_t slots_unused_ = 0;  // positions in the tables of running sequences without K/V, a K/V group
   StepStats stats_;

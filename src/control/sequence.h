@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "base/ids.h"
+#include "base/rare_list.h"
 #include "control/decision_log.h"
 #include "control/kv/block_table.h"
 #include "control/request.h"
@@ -33,27 +33,27 @@ struct alignas(64) Sequence {
   SlotId slot = kNoSlot;
   uint32_t generation = 0;  // of its current or last slot
 
-  BlockTable table;
-  uint64_t last_step = 0;  // the last plan in which it has a part
-  SeqSpec spec;            // its prompt moved to `tokens`
+  BlockTable table;         // the second line
+  uint64_t last_step = 0;   // the last plan in which it has a part
+  SeqTerms spec;            // up to `salt` in the third line; `fork_of` in that of the next two
+  uint64_t follows_in = 0;  // the last plan that passed over it because another computes its next block
+  WaitReason waits_for = WaitReason::kNone;
 
   // The first row of its prompt that it lacks; its last token: only a pooled state; kNoRow: nothing.
   uint32_t next_row = kNoRow;
   uint32_t yields = 0;  // steps in flight that compute a chunk of a prompt that lacks something
 
   SlotId last_slot = kNoSlot;  // while it waits: its previous slot
+  uint32_t passed = 0;         // by how many later arrivals
   uint64_t arrival = 0;
   std::optional<uint32_t> cached_tokens;  // prompt tokens found cached at the first admission
 
   // While a swapped-out sequence waits: the K/V of its first tokens in blocks of the host pool.
-  uint32_t swapped = 0;       // number of these tokens; 0: none
-  std::vector<BlockId> host;  // [group][row]; kNoBlock behind a group's window
-  uint32_t passed = 0;        // by how many later arrivals
-  uint64_t follows_in = 0;    // the last plan that passed over it because another computes its next block
-  std::optional<uint64_t> first_admitted;  // number of its first admission
-  WaitReason waits_for = WaitReason::kNone;
-  int64_t rank = 0;          // the policy's rank at the last comparison
+  RareList<BlockId> host;    // [group][row]; kNoBlock behind a group's window
+  uint32_t swapped = 0;      // number of these tokens; 0: none
   uint32_t told_behind = 0;  // while it waits: how it compares with the first in line, as last reported
+  std::optional<uint64_t> first_admitted;  // number of its first admission
+  int64_t rank = 0;                        // the policy's rank at the last comparison
 
   uint32_t total() const { return static_cast<uint32_t>(tokens.size()); }  // known
   uint32_t generated() const { return total() - prompt_length; }

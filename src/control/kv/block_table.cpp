@@ -52,7 +52,7 @@ void BlockTable::prepare_write(BlockPool& pool, uint32_t position, uint32_t coun
       const BlockId copy = pool.allocate();
       copies.push_back({column.back(), copy});
       pool.release(std::exchange(column.back(), copy));
-      changed_.push_back({group, last});
+      changed_.write().push_back({group, last});
     }
     while (column.size() * pool.block_size() < end) column.push_back(pool.allocate());
   }
@@ -70,7 +70,7 @@ void BlockTable::publish(BlockPool& pool, uint32_t index, std::span<const TokenI
     BlockId& own = columns_[group][index];
     if (own == kNoBlock) continue;
     const BlockId canonical = pool.attach(node, group, own);
-    if (canonical != std::exchange(own, canonical)) changed_.push_back({group, index});
+    if (canonical != std::exchange(own, canonical)) changed_.write().push_back({group, index});
   }
   pool.pin(node);
   pool.unpin(std::exchange(node_, node));
@@ -99,7 +99,7 @@ void BlockTable::clear(BlockPool& pool) {
   }
   for (auto& column : columns_) column.clear();
   pool.unpin(std::exchange(node_, kNoNode));
-  changed_.clear();
+  changed_ = {};
 }
 
 }  // namespace quire::control

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/rare_list.h"
 #include "base/short_vector.h"
 #include "control/kv/block_pool.h"
 #include "control/step.h"
@@ -64,7 +65,7 @@ class BlockTable {
     uint32_t index = 0;
     friend bool operator==(const Entry&, const Entry&) = default;
   };
-  std::vector<Entry> take_changed() { return std::exchange(changed_, {}); }  // replaced since the last call
+  RareList<Entry> take_changed() { return std::exchange(changed_, {}); }  // replaced since the last call
 
   /// Releases all blocks, the last first, so that a cached chain is evicted from its end.
   void clear(BlockPool& pool);
@@ -72,7 +73,7 @@ class BlockTable {
  private:
   ShortVector<std::vector<BlockId>, 1> columns_;  // by group, all of one length
   NodeId node_ = kNoNode;
-  std::vector<Entry> changed_;
+  RareList<Entry> changed_;
 };
 
 }  // namespace quire::control
