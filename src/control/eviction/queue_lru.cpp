@@ -1,9 +1,46 @@
+#include <array>
+
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include "control/eviction/ranked.h"
 
 namespace quire::control {
 namespace {
+
+/// Counts by hash, those that are not 0. Whatever waits wants each block of its prompt, so there may be
+/// millions: an entry has no padding, and the table is in parts, as one that grows is there twice meanwhile.
+class WantCounts {
+ public:
+  uint32_t of(uint64_t hash) const {
+    const Part& part = parts_[hash >> 56];
+    const auto known = part.find(Halves(hash));
+    return known == part.end() ? 0 : known->second;
+  }
+  /// Returns the new count; 0 stays 0 when it is to be less.
+  uint32_t add(uint64_t hash, int32_t more) {
+    Part& part = parts_[hash >> 56];
+    const auto known = more > 0 ? part.try_emplace(Halves(hash)).first : part.find(Halves(hash));
+    if (known == part.end()) return 0;
+    const uint32_t count = known->second += static_cast<uint32_t>(more);
+    if (count == 0) part.erase(known);
+    return count;
+  }
+
+ private:
+  /// A hash as two numbers of 32 bits, so that an entry is 12 bytes and not 16.
+  struct Halves {
+    explicit Halves(uint64_t hash)
+        : high(static_cast<uint32_t>(hash >> 32)), low(static_cast<uint32_t>(hash)) {}
+    friend bool operator==(const Halves&, const Halves&) = default;
+    uint32_t high = 0;
+    uint32_t low = 0;
+  };
+  struct Whole {
+    size_t operator()(const Halves& hash) const { return uint64_t{hash.high} << 32 | hash.low; }
+  };
+  using Part = boost::unordered_flat_map<Halves, uint32_t, Whole>;  // never iterated
+  std::array<Part, 256> parts_;                                     // by the first byte of the hash
+};
 
 /// The rank is how many waiting sequences have the block's tokens.
 class QueueLruEviction final : public RankedEviction {
@@ -12,20 +49,16 @@ class QueueLruEviction final : public RankedEviction {
 
   bool counts_queue() const override { return true; }
   void want(uint64_t hash, BlockId block, int32_t more) override {
-    const auto known = more > 0 ? wanted_.try_emplace(hash).first : wanted_.find(hash);
-    if (known == wanted_.end()) return;
-    const uint32_t count = known->second += static_cast<uint32_t>(more);
-    if (count == 0) wanted_.erase(known);
+    const uint32_t count = wanted_.add(hash, more);
     if (block != kNoBlock) move(entry(block), 0, count);
   }
 
  private:
   void used(Entry& entry) override {
-    const auto wanted = wanted_.find(entry.of.hash);
-    move(entry, 0, wanted == wanted_.end() ? 0 : wanted->second);
+    if (entry.uses == 1) move(entry, 0, wanted_.of(entry.of.hash));  // else want() has kept it up
   }
 
-  boost::unordered_flat_map<uint64_t, uint32_t> wanted_;  // by hash; never iterated
+  WantCounts wanted_;
 };
 
 }  // namespace
