@@ -306,3 +306,10 @@ def test_memory_does_not_grow_with_the_number_of_requests(load):
 
     # Both more than the percentiles have exactly.
     assert take(300_000) <= 1.1 * take(80_000)
+
+
+def test_a_request_that_waits_takes_less_than_a_kilobyte():
+    def take(requests):
+        return 1024 * peak_memory("--requests", requests, "--rate", 0, "--prompt-len", 64, "--output-len", 4)
+
+    assert take(300_000) - take(100_000) < 1000 * 200_000
