@@ -24,8 +24,9 @@ constexpr size_t kRowsBytes = 1 << 20;
 constexpr size_t kChunkSteps = 64;
 
 // Weights are asked for while the tiles of rows pass those before them. Of few pairs of tiles the first asks
-// for what it reads soon; of more, each asks for its share of the next panel.
-constexpr size_t kPrefetch = 16 * 1024;
+// for the next step: further ahead, it would hold the buffers for lines that the machine's own prefetching
+// fills. Of more, each asks for its share of the next panel.
+constexpr size_t kPrefetch = kStepBytes;
 constexpr size_t kFewPairs = 2;
 constexpr size_t kLineBytes = 64;
 constexpr size_t kStepLines = kStepBytes / kLineBytes;
@@ -195,7 +196,12 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
   const std::byte* w = at.w;
   const std::byte* ahead = at.ahead;
   for (size_t step = 0; step < at.count; ++step, w += kStepBytes, x0 += stride0) {
-    for (size_t i = 0; i < at.lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+    if (at.lines == kStepLines) {
+      for (size_t i = 0; i < kStepLines; ++i) __builtin_prefetch(ahead + i * kLineBytes, 0, 2);
+      ahead += kStepBytes;
+    } else {
+      for (size_t i = 0; i < at.lines; ++i, ahead += kLineBytes) __builtin_prefetch(ahead, 0, 2);
+    }
     results.write_one();
     _tile_loadd(6, w, kRowStride);
     _tile_loadd(7, w + kTileRowBytes, kRowStride);
