@@ -1,5 +1,5 @@
 // How well a fit of the times of steps foresees steps that it has not seen, on a machine whose speed changes.
-//   bench_fit MODEL [SECONDS [QUANTIZATION]]
+//   bench_fit MODEL [SECONDS [QUANTIZATION [EVERY]]]
 // Runs `quire calibrate`'s sweep, without swaps and with a prompt of its own for each sequence. Half of its
 // pieces, drawn by chance, are fitted, the others are foreseen. Each step's time is taken relative to that of
 // reference steps around it, so what is compared is the fit and not the machine's speed of that moment. The
@@ -8,7 +8,8 @@
 // because what else runs on the machine slows a step of few tokens, which mostly reads weights, and one of
 // many, which mostly computes, by different factors. Beside each error stand two floors, below which no fit
 // comes: by how much equal steps of two pieces less than 2 s apart differ, and equal steps one after the
-// other.
+// other. With EVERY, references of both kinds come only after each so many steps: enough where the machine
+// keeps its speed.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -133,10 +134,13 @@ class Reference {
 /// Keeps the records of an engine's steps, with references after each. The engine's thread calls it between
 /// two steps, when none is in flight, and counts its time to neither. A device that fails ends the program.
 struct Collector final : engine::StepSink {
+  explicit Collector(size_t every_so_many) : every(every_so_many) {}
+
   void take(const backend::StepRecord& record) noexcept override {
     records.push_back(record);
+    if (records.size() % every != 0) return;
     const bool is_large = record.work.tokens() >= chunk.tokens();
-    if (is_large || records.size() % kChunkEvery == 0) chunk.measure(records.size());
+    if (every > 1 || is_large || records.size() % kChunkEvery == 0) chunk.measure(records.size());
     decode.carry_out();  // not timed: it finds the caches as the step before left them
     for (int i = 0; i < kDecodes; ++i) decode.measure(records.size());
   }
@@ -151,6 +155,7 @@ struct Collector final : engine::StepSink {
     return few * std::pow(many / few, std::clamp(part, 0.0, 1.0));
   }
 
+  const size_t every;  // steps there are references
   std::vector<backend::StepRecord> records;
   Reference decode{8, 64, 1};
   Reference chunk{1, 16, 64};
@@ -277,9 +282,9 @@ startup::EngineOptions options_of(const std::string& model, const std::string& q
   return options;
 }
 
-void run(const std::string& model, double seconds, const std::string& quantization) {
+void run(const std::string& model, double seconds, const std::string& quantization, size_t every) {
   set_log_level(LogLevel::kWarning);
-  Collector collector;
+  Collector collector(every);
   startup::LocalEngine local(options_of(model, quantization, collector), model);
   local.engine.reset();
   local.config.scheduler.costs = local.backend->probe(350'000'000).costs;
@@ -313,12 +318,14 @@ void run(const std::string& model, double seconds, const std::string& quantizati
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 4) {
-    fmt::print(stderr, "usage: bench_fit MODEL [SECONDS [QUANTIZATION]]\n");
+  const int every = argc > 4 ? std::atoi(argv[4]) : 1;
+  if (argc < 2 || argc > 5 || every < 1) {
+    fmt::print(stderr, "usage: bench_fit MODEL [SECONDS [QUANTIZATION [EVERY]]]\n");
     return 2;
   }
   try {
-    quire::run(argv[1], argc > 2 ? std::atof(argv[2]) : 120, argc > 3 ? argv[3] : "auto");
+    quire::run(argv[1], argc > 2 ? std::atof(argv[2]) : 120, argc > 3 ? argv[3] : "auto",
+               static_cast<size_t>(every));
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_fit: {}\n", error.what());
     return 1;
