@@ -51,10 +51,12 @@ void shadow_step(benchmark::State& state) {
 }
 BENCHMARK(shadow_step)->Arg(1)->Arg(64)->Arg(256);
 
-/// 64 sequences decode, and others wait.
-void foresee_request(benchmark::State& state) {
+/// 64 sequences decode, and others wait: each of a tenant of its own, if the policy is `fair`. With promises,
+/// the forecast goes on to the last one.
+void foresee_request(benchmark::State& state, control::SchedulingKind scheduling, bool promises) {
   const auto waiting = static_cast<uint64_t>(state.range(0));
   control::SchedulerConfig config;
+  config.scheduling = scheduling;
   config.num_blocks = 1 << 17;
   config.max_num_seqs = 64;
   config.max_num_batched_tokens = 512;
@@ -63,7 +65,7 @@ void foresee_request(benchmark::State& state) {
   control::Scheduler scheduler(config);
   const auto spec_of = [](uint64_t id, size_t length) {
     control::SeqSpec spec;
-    spec.id = id;
+    spec.id = spec.tenant = id;
     for (size_t i = 0; i < length; ++i) spec.prompt.push_back(static_cast<TokenId>(id * 1000 + i));
     spec.max_tokens = 200 + static_cast<uint32_t>(id * 37 % 100);
     return spec;
@@ -83,14 +85,21 @@ void foresee_request(benchmark::State& state) {
     scheduler.commit(plan, std::move(result));
   }
   for (uint64_t i = 0; i < waiting; ++i) add(300);
-  engine::Shadow shadow(cost_of, "bench", false);
+  engine::Shadow shadow(cost_of, "bench", promises);
   const control::SeqSpec spec = spec_of(next, 300);
   for (auto _ : state) {
     benchmark::DoNotOptimize(
         shadow.foresee(scheduler, scheduler.pool().cache(), {.spec = spec, .runs_on = true}, 0, {512}));
   }
 }
-BENCHMARK(foresee_request)->Arg(0)->Arg(8)->Arg(64)->Arg(1024)->Unit(benchmark::kMicrosecond);
+
+void foresee_rows(benchmark::internal::Benchmark* bench) {
+  bench->Arg(0)->Arg(8)->Arg(64)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK_CAPTURE(foresee_request, fcfs, control::SchedulingKind::kFcfs, false)->Apply(foresee_rows);
+BENCHMARK_CAPTURE(foresee_request, fair, control::SchedulingKind::kFair, false)->Apply(foresee_rows);
+BENCHMARK_CAPTURE(foresee_request, fcfs_promises, control::SchedulingKind::kFcfs, true)->Apply(foresee_rows);
+BENCHMARK_CAPTURE(foresee_request, fair_promises, control::SchedulingKind::kFair, true)->Apply(foresee_rows);
 
 }  // namespace
 }  // namespace quire

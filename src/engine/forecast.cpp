@@ -1,6 +1,7 @@
 #include "engine/forecast.h"
 
 #include <algorithm>
+#include <compare>
 #include <functional>
 #include <utility>
 
@@ -22,14 +23,22 @@ class Foresight {
     ForecastSeq of;
     Stage stage = Stage::kWaits;
     bool admitted = false;
-    int64_t base = 0;   // while it decodes: the tokens before its next one, less step_
-    uint64_t ends = 0;  // while it decodes: step_ once it has ended
+    uint32_t behind = kNone;  // the next of its tenant
+    int64_t base = 0;         // while it decodes: the tokens before its next one, less step_
+    uint64_t ends = 0;        // while it decodes: step_ once it has ended
     ForecastTimes times;
   };
   struct End {
     uint64_t step = 0;
     uint32_t seq = 0;
     friend bool operator>(const End& a, const End& b) { return a.step > b.step; }
+  };
+  /// A tenant in line: what it was served, and the first of its sequences. Both only rise.
+  struct Turn {
+    int64_t served = 0;
+    uint32_t seq = 0;
+    uint32_t tenant = 0;
+    friend auto operator<=>(const Turn&, const Turn&) = default;
   };
 
   bool done() const { return wanted_ == 0 && (lacking_ == 0 || !state_.all_first); }
@@ -47,9 +56,9 @@ class Foresight {
   void take_token(Seq& seq);
   void extrapolate();
 
-  uint32_t next_waiting() const;
-  size_t next_tenant() const;
-  void serve_decodes(uint64_t steps);
+  uint32_t next_waiting();
+  void line_up(uint32_t tenant);
+  Turn turn_of(uint32_t tenant) const;
   bool fits(const Seq& seq) const;
   uint64_t steps_with_room(uint64_t most) const;
   uint64_t rows(uint64_t tokens) const { return (tokens + state_.block_size - 1) / state_.block_size; }
@@ -69,14 +78,15 @@ class Foresight {
 
   const ForecastState& state_;
   const StepCosts& costs_;
-  std::vector<Seq> seqs_;                      // the running ones, then the waiting ones
-  std::vector<uint32_t> order_;                // of admission
-  std::vector<uint32_t> partly_;               // computed, the earliest first
-  std::vector<uint32_t> again_;                // wait after a preemption, the last one first in line
-  std::vector<std::vector<uint32_t>> queues_;  // of each tenant: were never admitted, the first one last
-  std::vector<int64_t> served_;                // of each tenant
-  std::vector<uint64_t> decoding_of_;          // of decoding_, those of each tenant
-  std::vector<End> ends_;                      // a heap; those of sequences preempted since are skipped
+  std::vector<Seq> seqs_;             // the running ones, then the waiting ones
+  std::vector<uint32_t> order_;       // of admission
+  std::vector<uint32_t> partly_;      // computed, the earliest first
+  std::vector<uint32_t> again_;       // wait after a preemption, the last one first in line
+  std::vector<uint32_t> first_of_;    // of each tenant, those that were never admitted; kNone: there are none
+  std::vector<int64_t> served_;       // of each tenant, less 2 a step that is done for each of decoding_of_
+  std::vector<int64_t> decoding_of_;  // of decoding_, those of each tenant
+  std::vector<Turn> turns_;           // a heap, one of each tenant that waits; some are out of date
+  std::vector<End> ends_;             // a heap; those of sequences preempted since are skipped
   std::vector<int64_t>
       grows_;  // by the remainder of base: blocks that such sequences need when they need one
   int64_t grows_sum_ = 0;
@@ -105,7 +115,7 @@ Foresight::Foresight(const ForecastState& state, const StepCosts& costs)
       available_(static_cast<int64_t>(state.available)),
       free_slots_(state.free_slots) {
   served_ = state.served.empty() ? std::vector<int64_t>(1) : state.served;
-  queues_.resize(served_.size());
+  first_of_.resize(served_.size(), kNone);
   decoding_of_.resize(served_.size());
   seqs_.reserve(state.running.size() + state.waiting.size());
   for (const auto* list : {&state.running, &state.waiting}) {
@@ -117,8 +127,9 @@ Foresight::Foresight(const ForecastState& state, const StepCosts& costs)
   }
   const auto running = static_cast<uint32_t>(state.running.size());
   for (auto i = static_cast<uint32_t>(seqs_.size()); i-- > running;) {
-    queues_[seqs_[i].of.tenant].push_back(i);
+    seqs_[i].behind = std::exchange(first_of_[seqs_[i].of.tenant], i);
   }
+  for (uint32_t tenant = 0; tenant < served_.size(); ++tenant) line_up(tenant);  // before any of them decodes
   for (uint32_t i = 0; i < running; ++i) {
     seqs_[i].admitted = true;
     order_.push_back(i);
@@ -167,7 +178,6 @@ void Foresight::begin_step() {
   available_ -= growth(step_);
   work_ = {.decoding = decoding_, .decode_context = decode_context(), .logit_rows = decoding_};
   const StepTokens& has = state_.budget;
-  serve_decodes(1);
   budget_ = has.tokens - (has.besides_decodes ? 0 : std::min<uint64_t>(has.tokens, decoding_));
   const std::vector<uint32_t> partly = std::exchange(partly_, {});
   for (const uint32_t index : partly) compute(index);
@@ -208,26 +218,30 @@ void Foresight::preempt(uint32_t index) {
   again_.push_back(index);
 }
 
-uint32_t Foresight::next_waiting() const {
+/// Of the tenant that was served least of those who wait. A turn that is noted may be out of date, but then
+/// it comes later than noted; so one that is up to date when it comes first goes before all others.
+uint32_t Foresight::next_waiting() {
   if (!again_.empty()) return again_.back();
-  const auto& queue = queues_[next_tenant()];
-  return queue.empty() ? kNone : queue.back();
-}
-
-/// The one that was served least of those who wait.
-size_t Foresight::next_tenant() const {
-  size_t best = 0;
-  for (size_t i = 1; i < queues_.size(); ++i) {
-    if (queues_[i].empty()) continue;
-    const auto before = std::pair(served_[i], queues_[i].back());
-    if (queues_[best].empty() || before < std::pair(served_[best], queues_[best].back())) best = i;
+  while (!turns_.empty()) {
+    const Turn turn = turns_.front();
+    if (turn == turn_of(turn.tenant)) return turn.seq;
+    std::pop_heap(turns_.begin(), turns_.end(), std::greater());
+    turns_.pop_back();
+    line_up(turn.tenant);
   }
-  return best;
+  return kNone;
 }
 
-/// Each sequence that decodes gets a token in each of so many steps.
-void Foresight::serve_decodes(uint64_t steps) {
-  for (size_t i = 0; i < served_.size(); ++i) served_[i] += 2 * static_cast<int64_t>(steps * decoding_of_[i]);
+void Foresight::line_up(uint32_t tenant) {
+  if (first_of_[tenant] == kNone) return;
+  turns_.push_back(turn_of(tenant));
+  std::push_heap(turns_.begin(), turns_.end(), std::greater());
+}
+
+/// What decodes has its token of the step that is planned.
+Foresight::Turn Foresight::turn_of(uint32_t tenant) const {
+  const int64_t served = served_[tenant] + 2 * decoding_of_[tenant] * static_cast<int64_t>(step_ + 1);
+  return {served, first_of_[tenant], tenant};
 }
 
 /// One that is alone is admitted whatever it needs.
@@ -242,7 +256,7 @@ void Foresight::admit_more() {
     if (index == kNone || !fits(seqs_[index])) return;
     Seq& seq = seqs_[index];
     if (again_.empty()) {
-      queues_[seq.of.tenant].pop_back();
+      first_of_[seq.of.tenant] = seq.behind;
       seq.admitted = true;
       if (!seq.of.started) served_[seq.of.tenant] += seq.of.tokens - seq.of.computed;
     } else {
@@ -308,7 +322,6 @@ void Foresight::decode(uint64_t steps) {
   work_.decode_context += decoding_ * (steps - 1);
   const double last = steps > 1 ? costs_(work_).whole() : first;
   now_ += (first + last) / 2 * static_cast<double>(steps);
-  serve_decodes(steps - 1);                        // that of the first was counted when it was planned
   available_ -= growth_in(steps) - growth(step_);  // that of the first was taken when it was planned
   step_ += steps;
 }
@@ -325,6 +338,7 @@ void Foresight::start_decoding(uint32_t index) {
   base_sum_ += seq.base;
   ++decoding_;
   ++decoding_of_[seq.of.tenant];
+  served_[seq.of.tenant] -= 2 * static_cast<int64_t>(step_);
 }
 
 void Foresight::stop_decoding(Seq& seq) {
@@ -338,6 +352,7 @@ void Foresight::stop_decoding(Seq& seq) {
   base_sum_ -= seq.base;
   --decoding_;
   --decoding_of_[seq.of.tenant];
+  served_[seq.of.tenant] += 2 * static_cast<int64_t>(step_);
 }
 
 void Foresight::settle_ends() {

@@ -57,10 +57,10 @@ inline constexpr uint32_t kMostForecastEvents = 8192;
 /// Follows the scheduler's rules (control/scheduler.h) for these sequences alone, with steps that last as
 /// long as `costs` says: each step decodes a token of every sequence that has only its last token left,
 /// continues the prompt that was cut short, and admits what waits, in order, while there are tokens, a slot
-/// and blocks. To find the next one it compares all tenants that wait. A stretch of steps without a prompt is
-/// one event, so the work grows with the chunks of prompts and the ends of sequences, not with tokens;
-/// kMostForecastEvents bounds it. Of prompts that begin alike and of which none is computed yet, each is
-/// taken to be computed as a whole. Pure.
+/// and blocks; to find the next one of many tenants takes the logarithm of their number. A stretch of steps
+/// without a prompt is one event, so the work grows with the chunks of prompts and the ends of sequences, not
+/// with tokens; kMostForecastEvents bounds it. Of prompts that begin alike and of which none is computed yet,
+/// each is taken to be computed as a whole. Pure.
 Forecast forecast(const ForecastState& state, const StepCosts& costs);
 
 }  // namespace quire::engine

@@ -125,6 +125,26 @@ TEST(Forecast, EachStepOfAStretchLastsLonger) {
   EXPECT_LE(asked, 2U);
 }
 
+/// One slot; a sequence that decodes counts for the first of two tenants, of each of whom two wait.
+ForecastState two_tenants() {
+  ForecastState state = roomy();
+  state.free_slots = 1;
+  state.running = {runs(9, 50)};
+  state.waiting = {waits(4, 1), waits(4, 1), waits(4, 1), waits(4, 1)};
+  state.waiting[1].tenant = state.waiting[2].tenant = 1;
+  state.served = {0, 5};
+  state.all_first = true;
+  return state;
+}
+
+TEST(Forecast, TheLeastServedTenantGoesFirst) {
+  const Forecast got = forecast(two_tenants(), one_millisecond);
+  EXPECT_EQ(first_of(got.waiting[0]), 1);  // 2 against 5
+  EXPECT_EQ(first_of(got.waiting[1]), 2);  // 10 against 5: a prompt counts 4, and each token 2
+  EXPECT_EQ(first_of(got.waiting[2]), 3);  // 12 against 11
+  EXPECT_EQ(first_of(got.waiting[3]), 4);
+}
+
 TEST(Forecast, AllFirstTokensAreForetoldIfTheyAreWanted) {
   ForecastState state = roomy();
   state.waiting = {waits(8, 1, true), waits(8, 2), waits(24, 9)};
