@@ -258,7 +258,7 @@ void Foresight::admit_more() {
     if (again_.empty()) {
       first_of_[seq.of.tenant] = seq.behind;
       seq.admitted = true;
-      if (!seq.of.started) served_[seq.of.tenant] += seq.of.tokens - seq.of.computed;
+      if (!seq.of.counted) served_[seq.of.tenant] += seq.of.tokens - seq.of.computed;
     } else {
       again_.pop_back();
       if (state_.swaps) moved_ += seq.of.blocks;

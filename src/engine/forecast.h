@@ -16,8 +16,9 @@ struct ForecastSeq {
   uint32_t to_generate = 1;  // from now on, as expected; at least 1
   uint64_t blocks = 0;       // running: those that its end makes available; waiting: those that it needs
   bool started = false;      // it has had its first token
-  bool wanted = false;       // the forecast goes on until it has ended
-  uint32_t tenant = 0;       // whose tokens it counts for, in ForecastState::served
+  bool counted = false;  // waiting: its prompt counts for its tenant already, since it was admitted before
+  bool wanted = false;   // the forecast goes on until it has ended
+  uint32_t tenant = 0;   // whose tokens it counts for, in ForecastState::served
 };
 
 /// What a scheduler has before it, for forecast().

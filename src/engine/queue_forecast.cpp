@@ -201,7 +201,8 @@ ForecastSeq QueueForecast::waits(const control::SchedulerConfig& config, const c
           .to_generate = to_generate(seq, told),
           .blocks =
               control::blocks_held(config.kv_windows, missing, chunk, size) + (was_preempted ? 0 : told.idle),
-          .started = seq.generated() > 0};
+          .started = seq.generated() > 0,
+          .counted = was_preempted};
 }
 
 uint32_t QueueForecast::to_generate(const control::Sequence& seq, const Told& told) const {

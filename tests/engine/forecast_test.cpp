@@ -145,6 +145,15 @@ TEST(Forecast, TheLeastServedTenantGoesFirst) {
   EXPECT_EQ(first_of(got.waiting[3]), 4);
 }
 
+TEST(Forecast, APromptThatCountedBeforeDoesNotCountAgain) {
+  ForecastState state = two_tenants();
+  state.waiting[0].counted = true;
+  state.served = {0, 7};
+  const Forecast got = forecast(state, one_millisecond);
+  EXPECT_EQ(first_of(got.waiting[0]), 1);
+  EXPECT_EQ(first_of(got.waiting[3]), 2);  // 6 against 7
+}
+
 TEST(Forecast, AllFirstTokensAreForetoldIfTheyAreWanted) {
   ForecastState state = roomy();
   state.waiting = {waits(8, 1, true), waits(8, 2), waits(24, 9)};

@@ -157,6 +157,32 @@ TEST(QueueForecast, ATenantThatWasServedLittleGoesFirst) {
   }
 }
 
+TEST(QueueForecast, APromptCountsOnceForItsTenant) {
+  control::SchedulerConfig config = VirtualMachine::config(12);
+  config.scheduling = control::SchedulingKind::kFair;
+  config.max_num_seqs = 2;
+  config.watermark_bp = 0;
+  config.enable_prefix_caching = false;  // a forecast takes the blocks of what was preempted to be lost
+  Foreseen all(config);
+  VirtualMachine& machine = all.machine;
+  const auto arrives = [&](uint64_t tenant, uint32_t prompt, uint32_t answer) {
+    control::SeqSpec spec = machine.spec(prompt, answer);
+    spec.tenant = tenant;
+    return all.arrives(spec);
+  };
+  arrives(0, 10, 120);
+  for (int i = 0; i < 5; ++i) machine.step();
+  arrives(1, 170, 4);  // loses its blocks to the first one before it has a token
+  arrives(1, 10, 5);
+  for (int i = 0; i < 95; ++i) machine.step();
+  ASSERT_EQ(machine.scheduler.stats().total_preemptions, 1U);
+  ASSERT_EQ(machine.first_token.size(), 1U);
+  const Outlook outlook = arrives(0, 10, 5);  // tenant 1 counts 170, this one 210
+  machine.run();
+  EXPECT_NEAR(static_cast<double>(outlook.first_token), static_cast<double>(machine.first_token.at(4)), 1e3);
+  EXPECT_LT(machine.first_token.at(3), machine.first_token.at(4));
+}
+
 TEST(QueueForecast, KnowsWhatIsCached) {
   Foreseen all(VirtualMachine::config());
   VirtualMachine& machine = all.machine;
