@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
+#include <unordered_set>
 
 #include "control/sequence.h"
 
@@ -22,6 +22,12 @@ int64_t tokens_of(const control::Sequence& seq) {
 void FairShares::see(const control::Scheduler& scheduler) {
   for (const control::Sequence* seq : scheduler.running()) count(*seq);
   for (const control::Sequence* seq : scheduler.waiting()) count(*seq);
+  std::optional<int64_t> least;
+  for (const control::Sequence* seq : scheduler.waiting()) {
+    least = std::min(least.value_or(INT64_MAX), served(seq->spec.tenant));
+  }
+  floor_ = least.value_or(last_);
+  if (served_.size() > kForgetAbove) forget_tenants(scheduler);
 }
 
 void FairShares::count(const control::Sequence& seq) {
@@ -33,36 +39,28 @@ void FairShares::count(const control::Sequence& seq) {
   found->second.tokens = tokens_of(seq);
 }
 
-void FairShares::arrives(uint64_t tenant, const control::Scheduler& scheduler) {
-  std::optional<int64_t> least;
-  bool waits = false;
-  for (const control::Sequence* seq : scheduler.waiting()) {
-    waits |= seq->spec.tenant == tenant;
-    least = std::min(least.value_or(INT64_MAX), served(seq->spec.tenant));
-  }
-  const int64_t floor = least.value_or(last_);
-  if (served_.size() > kForgetAbove) forget_tenants(floor);
-  int64_t& served = served_[tenant];
-  if (!waits) served = std::max(served, floor);
-}
+/// For a tenant that waits the floor changes nothing: it is one of those of whom the floor is the least.
+int64_t FairShares::starts_at(uint64_t tenant) const { return std::max(served(tenant), floor_); }
 
 /// Those without sequences that would start at the floor when they return.
-void FairShares::forget_tenants(int64_t floor) {
-  std::set<uint64_t> known;
+void FairShares::forget_tenants(const control::Scheduler& scheduler) {
+  std::unordered_set<uint64_t> known;
   for (const auto& [id, counted] : counted_) known.insert(counted.tenant);
+  for (const control::Sequence* seq : scheduler.waiting()) known.insert(seq->spec.tenant);
   std::erase_if(served_,
-                [&](const auto& each) { return each.second <= floor && !known.contains(each.first); });
+                [&](const auto& each) { return each.second <= floor_ && !known.contains(each.first); });
 }
 
 void FairShares::expect(SeqId seq, uint32_t tokens) {
   const auto found = counted_.find(seq);
-  if (found != counted_.end()) found->second.expected = tokens;
+  if (found != counted_.end()) found->second.at_end = found->second.tokens + 2 * int64_t{tokens};
 }
 
 void FairShares::forget(SeqId seq) {
   const auto found = counted_.find(seq);
   if (found == counted_.end()) return;
-  served_[found->second.tenant] += 2 * int64_t{found->second.expected};
+  const Counted& ended = found->second;
+  served_[ended.tenant] += std::max<int64_t>(ended.at_end - ended.tokens, 0);
   counted_.erase(found);
 }
 

@@ -61,10 +61,7 @@ Outlook QueueForecast::foresee(const control::Scheduler& scheduler, const contro
         found.blocks, [&](BlockId block) { return block != kNoBlock && cache.is_idle(block); }));
   }
   const bool is_fair = config.scheduling == control::SchedulingKind::kFair;
-  if (is_fair) {
-    shares_.see(scheduler);
-    shares_.arrives(newcomer.spec.tenant, scheduler);
-  }
+  if (is_fair) shares_.see(scheduler);
   Queue before = gather(scheduler, begins, budget);
   const uint32_t tenant = is_fair ? tenant_in(before, newcomer.spec.tenant) : 0;
   const int64_t own_rank = rank(config, seq, told);
@@ -72,6 +69,7 @@ Outlook QueueForecast::foresee(const control::Scheduler& scheduler, const contro
       std::upper_bound(before.ranks.begin(), before.ranks.end(), own_rank) - before.ranks.begin());
   ForecastState state = before.state;
   state.all_first = judges;
+  if (is_fair) state.served[tenant] = shares_.starts_at(newcomer.spec.tenant);
   ForecastSeq own = waits(config, seq, told);
   own.wanted = true;
   own.tenant = tenant;
@@ -89,7 +87,9 @@ Outlook QueueForecast::foresee(const control::Scheduler& scheduler, const contro
     outlook.end = std::max(outlook.end, with.waiting[place + i].end);
   }
   if (judges) judge(before, state, place, newcomer, with, outlook);
-  if (!outlook.unkept) told_[newcomer.spec.id] = told;
+  if (outlook.unkept) return outlook;
+  told_[newcomer.spec.id] = told;
+  if (is_fair) shares_.arrives(newcomer.spec.tenant);
   return outlook;
 }
 

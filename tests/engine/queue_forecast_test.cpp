@@ -183,6 +183,37 @@ TEST(QueueForecast, APromptCountsOnceForItsTenant) {
   EXPECT_LT(machine.first_token.at(3), machine.first_token.at(4));
 }
 
+TEST(QueueForecast, ARefusedRequestCountsNothing) {
+  control::SchedulerConfig config = VirtualMachine::config();
+  config.scheduling = control::SchedulingKind::kFair;
+  config.max_num_seqs = 1;
+  Foreseen all(config);
+  VirtualMachine& machine = all.machine;
+  const auto of_tenant = [&](uint64_t tenant, uint32_t prompt) {
+    control::SeqSpec spec = machine.spec(prompt, 5);
+    spec.tenant = tenant;
+    return spec;
+  };
+  all.arrives(of_tenant(0, 300));
+  machine.step();
+  const control::SeqSpec gives_up = of_tenant(0, 10);
+  all.arrives(gives_up);
+  const control::SeqSpec refused = of_tenant(1, 10);
+  ASSERT_TRUE(all.foresee({.spec = refused, .runs_on = true, .ttft_deadline = kMillisecond}, true)
+                  .unkept.has_value());
+  machine.scheduler.abort(gives_up.id);
+  all.queue.forget(gives_up.id);
+  all.arrives(of_tenant(2, 50));
+  const control::SeqSpec second = of_tenant(2, 50);
+  all.arrives(second);
+  const control::SeqSpec spec = of_tenant(1, 10);
+  const Outlook outlook = all.arrives(spec);
+  machine.run();
+  EXPECT_NEAR(static_cast<double>(outlook.first_token), static_cast<double>(machine.first_token.at(spec.id)),
+              1e3);
+  EXPECT_LT(machine.first_token.at(spec.id), machine.first_token.at(second.id));
+}
+
 TEST(QueueForecast, KnowsWhatIsCached) {
   Foreseen all(VirtualMachine::config());
   VirtualMachine& machine = all.machine;
