@@ -109,7 +109,7 @@ json::object to_json(const LoadReport& report) {
   }
   const std::pair<const char*, const sim::Percentiles*> times[] = {
       {"ttft_ns", &report.ttft}, {"tpot_ns", &report.tpot}, {"itl_ns", &report.itl}, {"e2e_ns", &report.e2e}};
-  for (const auto& [name, of] : times) root[name] = sim::times_json(*of, report.finished);
+  for (const auto& [name, of] : times) root[name] = sim::times_json(*of);
   json::array& errors = root["errors"].emplace_array();
   for (const LoadErrors& each : report.errors) {
     errors.push_back({{"count", each.count}, {"example", each.example}});

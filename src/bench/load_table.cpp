@@ -23,16 +23,17 @@ std::string bytes(const std::optional<uint64_t>& count) { return count ? human_b
 /// The cells of a row, in the order of the head.
 std::vector<std::string> cells(const LoadRow& row, const LoadRow& first) {
   const LoadReport& report = row.report;
-  const auto ms = [&](Nanos time) {
-    return report.finished > 0 ? fmt::format("{:.1f}", to_ms(time)) : std::string("-");
+  using sim::Percentiles;
+  const auto ms = [](const Percentiles& of, Nanos Percentiles::*which) {
+    return of.any ? fmt::format("{:.1f}", to_ms(of.*which)) : std::string("-");
   };
   return {std::to_string(row.concurrency),
           fmt::format("{:.1f}", row.tokens_per_second()),
           fmt::format("{:.2f}", ratio(row, first)),
-          ms(report.ttft.p50),
-          ms(report.ttft.p99),
-          ms(report.tpot.p50),
-          ms(report.tpot.p99),
+          ms(report.ttft, &Percentiles::p50),
+          ms(report.ttft, &Percentiles::p99),
+          ms(report.tpot, &Percentiles::p50),
+          ms(report.tpot, &Percentiles::p99),
           share_text(row.server.kv_usage_peak),
           bytes(row.server.resident),
           bytes(row.server.resident_peak)};
@@ -70,8 +71,9 @@ std::string plots(std::span<const LoadRow> rows) {
   const auto ms_series = [&](const char* name, sim::Percentiles LoadReport::*of,
                              Nanos sim::Percentiles::*which) {
     return series_of(name, rows, [=](const LoadRow& row) -> std::optional<double> {
-      if (row.report.finished == 0) return std::nullopt;
-      return to_ms(row.report.*of.*which);
+      const sim::Percentiles& times = row.report.*of;
+      if (!times.any) return std::nullopt;
+      return to_ms(times.*which);
     });
   };
   const PlotSeries rate[] = {

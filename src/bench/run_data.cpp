@@ -46,9 +46,8 @@ void add_times(std::vector<RunFigure>& out, const char* name, const std::optiona
   }
 }
 
-/// Where nothing has finished, the percentiles are 0.
-std::optional<sim::Percentiles> times_if(uint64_t finished, const sim::Percentiles& of) {
-  return finished > 0 ? std::optional(of) : std::nullopt;
+std::optional<sim::Percentiles> times_if(const sim::Percentiles& of) {
+  return of.any ? std::optional(of) : std::nullopt;
 }
 
 }  // namespace
@@ -67,10 +66,10 @@ RunData run_of(const LoadReport& report, std::span<const LoadSample> samples, co
               .seconds = report.seconds(),
               .slo = report.slo,
               .good = {},
-              .ttft = times_if(report.finished, report.ttft),
-              .tpot = times_if(report.finished, report.tpot),
-              .e2e = times_if(report.finished, report.e2e),
-              .itl = times_if(report.finished, report.itl)};
+              .ttft = times_if(report.ttft),
+              .tpot = times_if(report.tpot),
+              .e2e = times_if(report.e2e),
+              .itl = times_if(report.itl)};
   if (report.slo.any()) run.good = report.good;
   run.complaints = complaints_of(report);
   for (const LoadSample& sample : samples) {
@@ -119,11 +118,11 @@ RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& reque
               .seconds = report.seconds(),
               .slo = builder.slo(),
               .good = {},
-              .ttft = times_if(report.totals.finished, report.ttft),
-              .tpot = times_if(report.totals.finished, report.tpot),
-              .e2e = times_if(report.totals.finished, report.e2e),
+              .ttft = times_if(report.ttft),
+              .tpot = times_if(report.tpot),
+              .e2e = times_if(report.e2e),
               .itl = {},
-              .queue = times_if(report.totals.finished, report.queue),
+              .queue = times_if(report.queue),
               .queried_tokens = report.last.total_prefix_queried_tokens,
               .hit_tokens = report.last.total_prefix_hit_tokens,
               .preemptions = report.last.total_preemptions,

@@ -59,7 +59,7 @@ struct RunData {
   double seconds = 1;
   sim::Slo slo;
   std::optional<uint64_t> good;  // that met it
-  // Without them if no request has finished.
+  // Without them if no request has finished, and without those between tokens if all answers have one.
   std::optional<sim::Percentiles> ttft;
   std::optional<sim::Percentiles> tpot;
   std::optional<sim::Percentiles> e2e;

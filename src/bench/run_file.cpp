@@ -30,7 +30,7 @@ std::optional<uint64_t> whole_number_if(const JsonObject& root, std::string_view
 
 sim::Percentiles read_times(const JsonObject& of) {
   const auto time = [&](std::string_view key) { return of.integer(key, -kMostTime, kMostTime); };
-  return {time("mean"), time("p50"), time("p90"), time("p99"), time("max")};
+  return {time("mean"), time("p50"), time("p90"), time("p99"), time("max"), true};
 }
 
 std::optional<sim::Percentiles> read_times_if(const JsonObject& root, std::string_view key) {
@@ -177,7 +177,7 @@ void read_common(const JsonObject& root, RunData& run) {
   if (run.slo.any()) run.good = whole_number(root, "good");
   if (run.finished > 0) {
     run.ttft = read_times(root.object("ttft_ns"));
-    run.tpot = read_times(root.object("tpot_ns"));
+    run.tpot = read_times_if(root, "tpot_ns");
     run.e2e = read_times(root.object("e2e_ns"));
     run.itl = read_times_if(root, "itl_ns");
     run.queue = read_times_if(root, "queue_ns");

@@ -67,10 +67,15 @@ std::string groups_table(const RunData& run, std::string_view kind, std::string_
   for (const RunGroup& group : run.groups) {
     if (group.kind != kind) continue;
     const sim::GroupOutcome& of = group.outcome;
-    const auto ms = [&](Nanos time) { return of.finished > 0 ? ms_text(time) : std::string("-"); };
+    const auto ms = [](const sim::Percentiles& times, Nanos sim::Percentiles::*which) {
+      return times.any ? ms_text(times.*which) : std::string("-");
+    };
+    using sim::Percentiles;
     table.rows.push_back({std::to_string(of.of), with_commas(of.requests), with_commas(of.refused),
-                          with_commas(of.output_tokens), ms(of.ttft.mean), ms(of.ttft.p99), ms(of.tpot.mean),
-                          ms(of.tpot.p99), ms(of.e2e.mean), ms(of.e2e.p99)});
+                          with_commas(of.output_tokens), ms(of.ttft, &Percentiles::mean),
+                          ms(of.ttft, &Percentiles::p99), ms(of.tpot, &Percentiles::mean),
+                          ms(of.tpot, &Percentiles::p99), ms(of.e2e, &Percentiles::mean),
+                          ms(of.e2e, &Percentiles::p99)});
     if (run.good) table.rows.back().push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
   }
   if (table.rows.size() < 2) return {};

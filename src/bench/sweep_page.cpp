@@ -76,8 +76,9 @@ void add_time_plots(std::vector<Figure>& out, const char* name, sim::Percentiles
     out.push_back({fmt::format("{}, {}", name, text),
                    {.label = "milliseconds", .is_log = true},
                    [of, member](const SweepRun& run) -> std::optional<double> {
-                     if (run.report->totals.finished == 0) return std::nullopt;
-                     return static_cast<double>(run.report->*of.*member) / 1e6;
+                     const sim::Percentiles& times = run.report->*of;
+                     if (!times.any) return std::nullopt;
+                     return static_cast<double>(times.*member) / 1e6;
                    }});
   }
 }

@@ -215,11 +215,13 @@ void print_load(const Foresight& foresight) {
                                                          : "",
                                  with_commas(load.prompt), with_commas(load.output));
   if (report.totals.finished > 0) {
-    text += fmt::format(
-        "; {}{:.3g} requests/s, {} tokens/s, TTFT {:.0f} ms (p99 {:.0f}), TPOT {:.1f} ms (p99 {:.1f})",
-        none ? "one alone gets " : "", report.per_second(report.totals.finished),
-        rate_text(report.per_second(report.output_tokens)), ms(report.ttft.mean), ms(report.ttft.p99),
-        ms(report.tpot.mean), ms(report.tpot.p99));
+    text += fmt::format("; {}{:.3g} requests/s, {} tokens/s, TTFT {:.0f} ms (p99 {:.0f})",
+                        none ? "one alone gets " : "", report.per_second(report.totals.finished),
+                        rate_text(report.per_second(report.output_tokens)), ms(report.ttft.mean),
+                        ms(report.ttft.p99));
+  }
+  if (report.tpot.any) {
+    text += fmt::format(", TPOT {:.1f} ms (p99 {:.1f})", ms(report.tpot.mean), ms(report.tpot.p99));
   }
   print_sentence("within", text);
   if (foresight.cost.fitted() != nullptr && report.extrapolated > 0) {

@@ -78,9 +78,9 @@ json::object load_json(const Foresight& foresight) {
           {"output_tokens_per_s", report.per_second(report.output_tokens)},
           {"requests", report.requests},
           {"good", report.good},
-          {"ttft_ns", sim::times_json(report.ttft, report.totals.finished)},
-          {"tpot_ns", sim::times_json(report.tpot, report.totals.finished)},
-          {"e2e_ns", sim::times_json(report.e2e, report.totals.finished)},
+          {"ttft_ns", sim::times_json(report.ttft)},
+          {"tpot_ns", sim::times_json(report.tpot)},
+          {"e2e_ns", sim::times_json(report.e2e)},
           {"steps", report.totals.steps},
           {"extrapolated_steps", report.extrapolated}};
 }

@@ -26,7 +26,8 @@ std::vector<Column> columns_of(const sim::Slo& slo, bool in_file) {
                          sim::Percentiles sim::SimulationReport::*of) {
     const auto time = [of](Nanos sim::Percentiles::*which) {
       return [of, which](const RunResult& run) {
-        return run.finished_any() ? ms(run.report.*of.*which) : std::string();
+        const sim::Percentiles& found = run.report.*of;
+        return found.any ? ms(found.*which) : std::string();
       };
     };
     add(mean_head, mean, time(&sim::Percentiles::mean));

@@ -101,7 +101,7 @@ void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times
   for (const auto& [name, of] : times) {
     fmt::print("{:<22}", name);
     for (const Nanos time : {of.mean, of.p50, of.p90, of.p99, of.max}) {
-      fmt::print(" {:>10.1f}", static_cast<double>(time) / 1e6);
+      fmt::print(" {:>10}", of.any ? fmt::format("{:.1f}", static_cast<double>(time) / 1e6) : "-");
     }
     fmt::print("\n");
   }

@@ -26,7 +26,7 @@ Flag add_slo_option(const Flags& command, std::string& text);
 /// Adds --overlay.
 void add_overlay_option(const Flags& command, std::string& file);
 
-/// A table of times, in milliseconds, on standard output.
+/// A table of times, in milliseconds, on standard output; "-" where there are none.
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times);
 
 }  // namespace quire::cli

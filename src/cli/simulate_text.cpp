@@ -108,20 +108,21 @@ void print_groups(const char* name, std::vector<sim::GroupOutcome> groups, const
                   {}};
   if (slo.any()) table.head.emplace_back("met %");
   for (const sim::GroupOutcome& of : std::span(groups).first(std::min(kMost, groups.size()))) {
-    const auto ms = [&](Nanos time) {
-      return of.finished > 0 ? fmt::format("{:.1f}", static_cast<double>(time) / 1e6) : std::string("-");
+    using sim::Percentiles;
+    const auto ms = [](const Percentiles& times, Nanos Percentiles::*which) {
+      return times.any ? fmt::format("{:.1f}", static_cast<double>(times.*which) / 1e6) : std::string("-");
     };
     std::vector<std::string>& row = table.rows.emplace_back();
     row = {std::to_string(of.of),
            with_commas(of.requests),
            with_commas(of.refused),
            with_commas(of.output_tokens),
-           ms(of.ttft.mean),
-           ms(of.ttft.p99),
-           ms(of.tpot.mean),
-           ms(of.tpot.p99),
-           ms(of.e2e.mean),
-           ms(of.e2e.p99),
+           ms(of.ttft, &Percentiles::mean),
+           ms(of.ttft, &Percentiles::p99),
+           ms(of.tpot, &Percentiles::mean),
+           ms(of.tpot, &Percentiles::p99),
+           ms(of.e2e, &Percentiles::mean),
+           ms(of.e2e, &Percentiles::p99),
            of.finished > 0 ? fmt::format("{:.1f}", percent(of.in_time, of.finished)) : "-"};
     if (slo.any()) row.push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
   }

@@ -153,7 +153,7 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
                       {"warning", warning.empty() ? json::value() : json::value(warning)}};
     const char* const names[] = {"ttft_ns", "tpot_ns", "e2e_ns"};
     for (size_t i = 0; i < std::size(names); ++i) {
-      root[names[i]] = sim::times_json(times[i].second, finished);
+      root[names[i]] = sim::times_json(times[i].second);
     }
     fmt::print("{}\n", json::serialize(root));
     return;

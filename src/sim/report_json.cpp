@@ -27,17 +27,17 @@ json::array to_json(std::span<const GroupOutcome> groups, const char* name) {
                    {"in_time", each.in_time},
                    {"good", each.good},
                    {"output_tokens", each.output_tokens},
-                   {"ttft_ns", times_json(each.ttft, each.finished)},
-                   {"tpot_ns", times_json(each.tpot, each.finished)},
-                   {"e2e_ns", times_json(each.e2e, each.finished)}});
+                   {"ttft_ns", times_json(each.ttft)},
+                   {"tpot_ns", times_json(each.tpot)},
+                   {"e2e_ns", times_json(each.e2e)}});
   }
   return out;
 }
 
 }  // namespace
 
-json::value times_json(const Percentiles& of, uint64_t finished) {
-  if (finished == 0) return nullptr;
+json::value times_json(const Percentiles& of) {
+  if (!of.any) return nullptr;
   return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
 }
 
@@ -108,10 +108,10 @@ json::object to_json(const SimulationReport& report, const SimulationConfig& con
   root["slo"] = slo_json(slo);
   root["good"] = slo.any() ? json::value(report.good) : json::value();
   root["good_requests_per_second"] = slo.any() ? json::value(report.per_second(report.good)) : json::value();
-  root["queue_ns"] = times_json(report.queue, totals.finished);
-  root["ttft_ns"] = times_json(report.ttft, totals.finished);
-  root["tpot_ns"] = times_json(report.tpot, totals.finished);
-  root["e2e_ns"] = times_json(report.e2e, totals.finished);
+  root["queue_ns"] = times_json(report.queue);
+  root["ttft_ns"] = times_json(report.ttft);
+  root["tpot_ns"] = times_json(report.tpot);
+  root["e2e_ns"] = times_json(report.e2e);
   root["steps"] = totals.steps;
   root["busy_ns"] = totals.busy;
   root["prefill_tokens"] = totals.prefill_tokens;

@@ -9,8 +9,8 @@
 // The result of a simulation as a file keeps it. Times are in nanoseconds.
 namespace quire::sim {
 
-/// null if no request has `finished`: it would have no times, and 0 would look best.
-boost::json::value times_json(const Percentiles& of, uint64_t finished);
+/// null without times, of which 0 would look best: no request has finished, or all answers have one token.
+boost::json::value times_json(const Percentiles& of);
 boost::json::object to_json(const backend::sim::CostModel& of);
 /// null without objectives.
 boost::json::value slo_json(const Slo& slo);

@@ -31,7 +31,7 @@ Percentiles percentiles(std::vector<Nanos> times) {
   const auto at = [&](uint64_t percent) { return times[rank_of(percent, times.size())]; };
   int128 sum = 0;
   for (const Nanos time : times) sum += time;
-  return {static_cast<Nanos>(sum / times.size()), at(50), at(90), at(99), times.back()};
+  return {static_cast<Nanos>(sum / times.size()), at(50), at(90), at(99), times.back(), true};
 }
 
 void TimeSummary::add(Nanos time) {
@@ -70,7 +70,7 @@ Nanos TimeSummary::at_rank(uint64_t rank) const {
 Percentiles TimeSummary::percentiles() const {
   if (!is_coarse_ || count_ == 0) return sim::percentiles(times_);
   const auto at = [&](uint64_t percent) { return at_rank(rank_of(percent, count_)); };
-  return {static_cast<Nanos>(sum_ / count_), at(50), at(90), at(99), max_};
+  return {static_cast<Nanos>(sum_ / count_), at(50), at(90), at(99), max_, true};
 }
 
 }  // namespace quire::sim

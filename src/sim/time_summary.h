@@ -10,13 +10,14 @@
 namespace quire::sim {
 
 /// The lowest value that p percent of some times, in nanoseconds, do not exceed (nearest rank). All 0 without
-/// times; whoever shows them says then that there are none.
+/// times; whoever shows them says then that there are none (`any`).
 struct Percentiles {
   Nanos mean = 0;  // rounded down
   Nanos p50 = 0;
   Nanos p90 = 0;
   Nanos p99 = 0;
   Nanos max = 0;
+  bool any = false;  // whether there were times
 };
 Percentiles percentiles(std::vector<Nanos> times);
 

@@ -103,6 +103,13 @@ TEST(LoadReport, OfNothing) {
   EXPECT_THAT(page, Not(HasSubstr("Times in milliseconds")));
 }
 
+TEST(LoadReport, OfAnswersOfOneToken) {
+  const LoadSample one{.first = 5 * kMs, .end = 5 * kMs, .number = 1, .tokens = 1, .wanted_tokens = 1};
+  const auto root = to_json(report_load(std::vector<LoadSample>{one}, 1, 9 * kMs, {}));
+  EXPECT_TRUE(root.at("tpot_ns").is_null() && root.at("itl_ns").is_null()) << "0 would look best";
+  EXPECT_TRUE(root.at("ttft_ns").is_object() && root.at("e2e_ns").is_object());
+}
+
 TEST(Plot, DrawsAnyRangeOfValues) {
   for (const bool is_log : {false, true}) {
     for (const double high : {0.0, 1e-9, 0.3, 1.0, 7.0, 999.0, 1000.0, 1e6, 3e12}) {

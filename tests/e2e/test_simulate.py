@@ -140,6 +140,30 @@ def test_a_single_run_in_which_nothing_finishes_has_no_times(tmp_path):
     assert "Times in milliseconds" not in page.read_text()
 
 
+def test_answers_of_one_token_have_no_time_between_tokens(tmp_path):
+    one, two, page, table, sweep, compared = (tmp_path / name for name in ("1.json", "2.json", "p.html", "t.csv", "s.json", "c.json"))
+    flags = ["simulate", "--requests", 50, "--prompt-len", 20, "--tenants", 2, "--scheduling-policy", "fair"]
+    said = quire(*flags, "--output-len", 1, "--json", one, "--html", page).stdout.decode()
+    rows = {line.split("  ")[0]: line.split()[-5:] for line in said.splitlines() if line.startswith(("per further", "to the"))}
+    assert rows["per further token"] == ["-"] * 5 and "-" not in rows["to the first token"] + rows["to the last token"]
+    tenants = [line.split() for line in said.split("\ntenant ")[1].splitlines()[1:3]]
+    assert all(cells[6:8] == ["-", "-"] and cells.count("-") == 2 for cells in tenants)
+    result = json.loads(one.read_text())
+    assert all(each["tpot_ns"] is None and each["e2e_ns"]["mean"] > 0 for each in [result, *result["tenants"]])
+    assert "Per further token (TPOT)</th>" not in page.read_text() and "To the last token (E2E)</th>" in page.read_text()
+    # Another run beside it has some, and a ratio has none.
+    quire(*flags, "--output-len", 20, "--json", two, "--overlay", one, "--html", page)
+    quire("simulate", "--compare", one, two, "--json", compared)
+    figures = json.loads(compared.read_text())["comparison"]["figures"]
+    assert figures["TPOT mean ms"]["a"] is None is figures["TPOT mean ms"]["ratio"] and figures["TPOT mean ms"]["b"] > 0
+    said = quire(*flags, "--sweep", "output-len=1,20", "--csv", table, "--json", sweep).stdout.decode()
+    none, some = said.splitlines()[-2:]
+    assert none.split().count("-") == 2 and "-" not in some.split()
+    rows = list(csv.DictReader(table.open()))
+    assert rows[0]["tpot_mean_ms"] == rows[0]["tpot_p99_ms"] == "" and float(rows[1]["tpot_mean_ms"]) > 0
+    assert [run["tpot_ns"] is None for run in json.loads(sweep.read_text())["runs"]] == [True, False]
+
+
 def test_no_load_is_carried_where_no_request_fits():
     done = quire("simulate", "--find-capacity", "--slo", "ttft=500ms", "--num-blocks", 3, check=False)
     assert done.returncode == 1 and done.stdout == b"" and "no request finished: 1,000 too long for the pool" in done.stderr.decode()
