@@ -89,7 +89,9 @@ Comparison compare(const RunData& a, const RunData& b) {
                  .b = b.name,
                  .figures = compare_figures(a, b),
                  .settings = compare_settings(a.settings, b.settings),
-                 .times = {}};
+                 .times = {},
+                 .complaints_of_a = a.complaints,
+                 .complaints_of_b = b.complaints};
   compare_requests(a, b, out);
   return out;
 }

@@ -44,7 +44,9 @@ struct Comparison {
   /// same number, of which some may not be.
   uint64_t paired = 0;
   uint64_t common = 0;
-  std::vector<PairedTime> times;  // empty if none are paired
+  std::vector<PairedTime> times;             // empty if none are paired
+  std::vector<std::string> complaints_of_a;  // RunData::complaints
+  std::vector<std::string> complaints_of_b;
 };
 Comparison compare(const RunData& a, const RunData& b);
 

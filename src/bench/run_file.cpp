@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "bench/time_parts.h"
 #include "record/display_text.h"
+#include "sim/report.h"
 
 namespace quire::bench {
 namespace {
@@ -200,6 +201,17 @@ RunData read_load(const JsonObject& root) {
   return run;
 }
 
+/// Why the times of a simulated run may not be right: as the run itself said.
+std::vector<std::string> complaints_of_times(const JsonObject& root) {
+  std::vector<std::string> out;
+  const std::string text = sim::extrapolation_text(whole_number_if(root, "extrapolated_steps").value_or(0),
+                                                   whole_number_if(root, "steps").value_or(0));
+  if (!text.empty()) out.push_back(text + ".");
+  const std::string warning = root.object("cost").string_or("warning", "");
+  if (!warning.empty()) out.push_back(fmt::format("Warning: {}.", record::valid_utf8(warning)));
+  return out;
+}
+
 RunData read_simulation(const JsonObject& root) {
   RunData run{.title = "A simulated run", .name = {}, .refused = "refused", .settings = {}};
   read_common(root, run);
@@ -211,6 +223,7 @@ RunData read_simulation(const JsonObject& root) {
   run.hit_bound = whole_number_if(root, "prefix_hit_tokens_bound");
   run.preemptions = whole_number_if(root, "preemptions");
   run.evictions = whole_number_if(root, "evictions");
+  run.complaints = complaints_of_times(root);
   read_records(root, static_cast<uint32_t>(root.integer_or("choices", 1, 1, 1 << 20)), "refused", run);
   return run;
 }

@@ -88,13 +88,22 @@ std::string groups_table(const RunData& run, std::string_view kind, std::string_
   return page_part(title) + "<div class=\"panel\">" + html_table(table, title) + more + "</div>\n";
 }
 
+/// With the run's name before each.
+std::string named_complaints(const RunData& run) {
+  std::vector<std::string> out;
+  for (const std::string& each : run.complaints) out.push_back(fmt::format("{}: {}", run.name, each));
+  return page_complaints(out);
+}
+
 }  // namespace
 
 std::string run_page(const RunData& run, const RunData* other) {
   std::string out = page_head(run.title);
   out += fmt::format("<p class=\"quiet\">{} of {} requests finished, {} {}</p>\n", with_commas(run.finished),
                      with_commas(run.requests), with_commas(run.not_finished), run.refused);
-  out += page_complaints(run.complaints) + page_figures(tiles(run));
+  out += page_complaints(run.complaints);
+  if (other != nullptr) out += named_complaints(*other);
+  out += page_figures(tiles(run));
   if (other != nullptr) out += comparison_html(compare(*other, run));
   out += run_plots(run, other) + times_table(run) + groups_table(run, "tenant", "By tenant") +
          groups_table(run, "priority", "By priority");
@@ -107,6 +116,7 @@ std::string comparison_page(const RunData& a, const RunData& b) {
     out += fmt::format("<p class=\"quiet\">{}: {}, {} of {} requests finished</p>\n", html_text(run->name),
                        html_text(run->title), with_commas(run->finished), with_commas(run->requests));
   }
+  out += named_complaints(a) + named_complaints(b);
   out += comparison_html(compare(a, b)) + common_plots({&a, &b});
   PageFacts settings;
   for (const RunData* run : {&a, &b}) {

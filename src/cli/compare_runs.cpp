@@ -3,6 +3,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -29,6 +30,8 @@ json::value value_or_null(const std::optional<T>& value) {
   return value ? json::value(*value) : json::value();
 }
 
+json::array list_of(const std::vector<std::string>& texts) { return json::array(texts.begin(), texts.end()); }
+
 json::object to_json(const bench::Comparison& of) {
   json::object figures;
   for (const bench::ComparedFigure& each : of.figures) {
@@ -46,6 +49,7 @@ json::object to_json(const bench::Comparison& of) {
   }
   json::object inner{{"a", of.a},
                      {"b", of.b},
+                     {"complaints", {{"a", list_of(of.complaints_of_a)}, {"b", list_of(of.complaints_of_b)}}},
                      {"figures", std::move(figures)},
                      {"settings", std::move(settings)},
                      {"common_requests", of.common},
@@ -69,6 +73,8 @@ void print_comparison(const bench::Comparison& of) {
   }
   fmt::print("\n");
   for (const std::string& each : pair_texts(of)) fmt::print("{}\n", each);
+  for (const std::string& each : of.complaints_of_a) fmt::print("\nA: {}\n", record::printable(each));
+  for (const std::string& each : of.complaints_of_b) fmt::print("\nB: {}\n", record::printable(each));
 }
 
 }  // namespace

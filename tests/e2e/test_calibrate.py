@@ -113,6 +113,28 @@ def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     assert said.returncode == 0 and said.stderr.count("--cost: a step lies beyond what the cost model was fitted to") == 1, said.stderr
 
 
+def test_a_comparison_says_what_each_run_said_of_its_times(fitted, tmp_path):
+    far, near, page, out = (tmp_path / name for name in ("far.json", "near.json", "page.html", "out.json"))
+    run = ["simulate", "--requests", 5, "--output-len", 20, "--max-num-seqs", 64, "--num-blocks", 4096]
+    other = ["--cost", of_int8(fitted, tmp_path), "--model", MODEL, "--max-model-len", 512, "--force"]
+    said = quire(*run, "--prompt-len", 3000, "--cost", fitted[0], "--json", far)
+    beyond = re.search(r".* steps lie beyond what .* are extrapolated", said)[0]
+    quire(*run, "--prompt-len", 20, *other, "--json", near)
+    said = quire("simulate", "--compare", far, near, "--html", page, "--json", out)
+    assert f"\nA: {beyond}.\n" in said and "\nB: Warning: " in said and FORMAT in said.split("\nB: ")[1] and "B: 0" not in said
+    complaints = json.loads(out.read_text())["comparison"]["complaints"]
+    assert complaints["a"] == [beyond + "."] and len(complaints["b"]) == 1 and FORMAT in complaints["b"][0]
+    for text in (f'<p class="alarm">far.json: {beyond}.</p>', '<p class="alarm">near.json: Warning: '):
+        assert text in page.read_text()
+    quire(*run, "--prompt-len", 20, "--overlay", far, "--html", page)
+    assert f'<p class="alarm">far.json: {beyond}.</p>' in page.read_text()
+    # A file from before they were counted says nothing.
+    kept = json.loads(far.read_text())
+    del kept["extrapolated_steps"]
+    far.write_text(json.dumps(kept))
+    assert "extrapolated" not in quire("simulate", "--compare", far, near)
+
+
 def test_a_server_runs_at_the_fitted_pace(fitted, tmp_path):
     """A step log of the device that the fitted model makes, fitted again, gives the same times."""
     log, again = tmp_path / "steps.log", tmp_path / "again.json"
