@@ -427,7 +427,8 @@ COUNTS = ("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squar
 def cost_file():
     yield compact({"quire_cost": 2, "model": "fox", "machine": "2 cores", "device": "bf16", "build": "1", "steps": 90, "left_out": 3,
                    "errors": [{"kind": "decode", "steps": 9, "median": 0.01, "p90": 0.1, "bias": -0.01}], "knots": [0, 8, 200],
-                   "device_ns": PHASE, "host_ns": PHASE, "most": {name: 1000 for name in COUNTS}, "deviations": [0.9, 1, 1.1]})
+                   "device_ns": PHASE, "host_ns": PHASE, "most": {name: 1000 for name in COUNTS},
+                   "least": {name: 3 for name in COUNTS}, "kinds": ["decode", "swap"], "deviations": [0.9, 1, 1.1]})
 
 
 def step_log():

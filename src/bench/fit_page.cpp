@@ -48,7 +48,7 @@ std::string times_plot(std::string_view title, std::string_view kind, std::strin
                        const sim::Calibration& fit, std::span<const StepRecord> records, const Count& count) {
   std::array<PlotSeries, 2> series = {PlotSeries{"measured", {}}, PlotSeries{"fitted", {}}};
   for (size_t i = 0; i < records.size(); ++i) {
-    if (sim::kind_of(records[i].work) != kind) continue;
+    if (backend::sim::step_kind(records[i].work) != kind) continue;
     const auto x = static_cast<double>(count(records[i].work));
     series[0].points.emplace_back(x, ms(whole_of(records[i])));
     series[1].points.emplace_back(x, ms(fit.fitted[i]));
@@ -97,7 +97,7 @@ std::string residual_plots(const sim::Calibration& fit, std::span<const StepReco
     PlotSeries part{std::string(kind), {}};
     std::vector<double> errors;
     for (size_t i = 0; i < records.size(); ++i) {
-      if (sim::kind_of(records[i].work) != kind) continue;
+      if (backend::sim::step_kind(records[i].work) != kind) continue;
       const double percent = 100 * whole_of(records[i]) / fit.fitted[i];
       part.points.emplace_back(ms(fit.fitted[i]), std::min(kMostPercent, percent));
       errors.push_back(std::abs(percent - 100));
@@ -139,7 +139,7 @@ std::string error_table(const sim::Calibration& fit, std::span<const StepRecord>
     std::vector<double> of_device;
     std::vector<double> of_host;
     for (const StepRecord& record : records) {
-      if (sim::kind_of(record.work) != each.kind) continue;
+      if (backend::sim::step_kind(record.work) != each.kind) continue;
       const double whole = whole_of(record);
       const double measured = std::min(whole, static_cast<double>(record.compute + record.sample));
       const auto time = [&](const FittedCost& cost) {
@@ -177,11 +177,13 @@ std::string cost_table(const FittedCost& cost) {
 }
 
 std::string range_table(const FittedCost& cost) {
-  Table rows = {{"of a step", "at most"}};
+  Table rows = {{"of a step", "at least, if any", "at most"}};
+  std::vector<uint64_t> least;
+  StepWork::for_each_count(cost.least, [&](std::string_view, uint64_t count) { least.push_back(count); });
   StepWork::for_each_count(cost.most, [&](std::string_view name, uint64_t count) {
     std::string text(name);
     std::ranges::replace(text, '_', ' ');
-    rows.push_back({text, with_commas(count)});
+    rows.push_back({text, with_commas(least[rows.size() - 1]), with_commas(count)});
   });
   return table_of("Ranges", rows);
 }

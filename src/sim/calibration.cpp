@@ -19,6 +19,7 @@ using backend::StepWork;
 using backend::sim::FitError;
 using backend::sim::FittedCost;
 using backend::sim::PhaseCost;
+using backend::sim::step_kind;
 
 constexpr uint64_t kFolds = 5;
 constexpr size_t kTerms = 11;        // of a phase, besides those of tokens
@@ -197,17 +198,17 @@ bool samples_differ(std::span<const StepRecord> records) {
 std::vector<FitError> errors_of(std::span<const StepRecord> records, const std::vector<double>& fitted,
                                 const std::vector<uint8_t>& slow) {
   std::vector<FitError> out;
-  for (const char* kind : {"decode", "prefill", "mixed", "swap"}) {
+  for (const std::string_view kind : backend::sim::kStepKinds) {
     std::vector<double> errors;
     double sum_fitted = 0;
     double sum = 0;
     for (size_t i = 0; i < records.size(); ++i) {
-      if (slow[i] != 0 || kind_of(records[i].work) != kind) continue;
+      if (slow[i] != 0 || step_kind(records[i].work) != kind) continue;
       errors.push_back(std::abs(fitted[i] / whole_of(records[i]) - 1));
       sum_fitted += fitted[i];
       sum += whole_of(records[i]);
     }
-    out.push_back({.kind = kind,
+    out.push_back({.kind = std::string(kind),
                    .steps = errors.size(),
                    .median = quantile(errors, 0.5),
                    .p90 = quantile(errors, 0.9),
@@ -216,25 +217,23 @@ std::vector<FitError> errors_of(std::span<const StepRecord> records, const std::
   return out;
 }
 
-StepWork most_of(std::span<const StepRecord> records) {
-  StepWork most;
+/// What the steps had of each count, and of which kinds they were.
+void set_range(std::span<const StepRecord> records, FittedCost& cost) {
   for (const StepRecord& record : records) {
     std::vector<uint64_t> counts;
     StepWork::for_each_count(record.work, [&](std::string_view, uint64_t count) { counts.push_back(count); });
     size_t at = 0;
-    StepWork::for_each_count(
-        most, [&](std::string_view, uint64_t& count) { count = std::max(count, counts[at++]); });
+    StepWork::for_each_count(cost.most,
+                             [&](std::string_view, uint64_t& most) { most = std::max(most, counts[at++]); });
+    at = 0;
+    StepWork::for_each_count(cost.least, [&](std::string_view, uint64_t& least) {
+      const uint64_t count = counts[at++];
+      if (count > 0 && (least == 0 || count < least)) least = count;
+    });
   }
-  return most;
 }
 
 }  // namespace
-
-std::string_view kind_of(const StepWork& work) {
-  if (work.moved_blocks > 0) return "swap";
-  if (work.prefill_tokens == 0) return "decode";
-  return work.decoding == 0 ? "prefill" : "mixed";
-}
 
 Calibration calibrate(std::span<const StepRecord> records) {
   if (records.size() < kLeastSteps) {
@@ -262,7 +261,7 @@ Calibration calibrate(std::span<const StepRecord> records) {
   terms.samples_apart = out.samples_apart;
   FittedCost& cost = out.file.cost;
   cost = fit(records, terms, [&](size_t i) { return slow[i] == 0; });
-  cost.most = most_of(records);
+  set_range(records, cost);
   const std::vector<double> ratios = ratios_of(records, cost);
   out.slow = name_slow(records, ratios, slow);
   std::vector<double> kept;
@@ -281,6 +280,9 @@ Calibration calibrate(std::span<const StepRecord> records) {
     cost.deviations.push_back(quantile(kept, static_cast<double>(i) / (kDeviations - 1)));
   }
   out.file.errors = errors_of(records, unseen, slow);
+  for (const FitError& each : out.file.errors) {
+    if (each.steps > 0) cost.kinds.push_back(each.kind);
+  }
   out.file.left_out = static_cast<uint64_t>(std::ranges::count(slow, 1));
   out.file.steps = records.size() - out.file.left_out;
   cost.slow_part = static_cast<double>(out.file.left_out) / static_cast<double>(records.size());

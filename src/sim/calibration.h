@@ -24,10 +24,6 @@ struct Calibration {
   bool samples_apart = false;   // sampled rows have a cost of their own, beside that of their logits
 };
 
-/// "swap": blocks are moved, whatever else there is; "decode": only sequences that decode; "prefill": none
-/// that does; else "mixed".
-std::string_view kind_of(const backend::StepWork& work);
-
 /// Fits a cost model to the records of steps, at least kLeastSteps. The device's phases (compute and sample)
 /// and the engine's (the rest of a step) are fitted one by one: a sum of terms with costs that are not
 /// negative, and in the tokens of a step a piecewise linear function that only grows. What is least is the

@@ -99,7 +99,7 @@ def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     more = ["--prompt-len", 3000, "--sweep", "watermark=1,2"]
     said = quire(*run, *more)
     of_both = re.search(r"\d+ of \d+ (steps) lie beyond .*", said)[0]
-    words = " lie beyond what the cost model was fitted to (more tokens, sequences or context): their times are extrapolated"
+    words = " lie beyond what the cost model was fitted to (more or fewer tokens or sequences, more context, or another kind of step): their times are extrapolated"
     assert of_both.endswith(words) and f'<p class="alarm">{of_both}.</p>' in page.read_text()
     assert int(of_both.split()[0]) > int(beyond.split()[0])
     said = quire(*run, "--prompt-len", 3000, "--find-capacity", "--seeds", 1, "--slo", "ttft=1000s")
@@ -111,6 +111,39 @@ def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     said = subprocess.run([QUIRE, "bench", "throughput", MODEL, "--device", "sim", "--cost", fitted[0], "--requests", "2", "--prompt-len", "400",
                            "--max-num-batched-tokens", "512", "--output-len", "3"], capture_output=True, text=True, timeout=300)
     assert said.returncode == 0 and said.stderr.count("--cost: a step lies beyond what the cost model was fitted to") == 1, said.stderr
+
+
+def test_what_a_log_had_no_steps_of_is_extrapolated(fitted, tmp_path):
+    """A log of prompts of 32 tokens and more that are never computed while others decode."""
+    log, part, cost = tmp_path / "steps.log", tmp_path / "part.log", tmp_path / "cost.json"
+    quire("bench", "throughput", MODEL, "--device", "sim", "--cost", fitted[0], "--max-num-seqs", 16, "--max-num-batched-tokens", 256,
+          "--num-blocks", 512, "--requests", 60, "--rate", 20, "--prompt-len", "uniform:20:200", "--output-len", "uniform:5:40", "--step-log", log)
+    head, *rows = log.read_text().splitlines()
+    columns = json.loads(head)["columns"]
+    decoding, tokens = columns.index("decoding"), columns.index("prefill_tokens")
+
+    def is_kept(row):
+        return row[tokens] >= 32 and row[decoding] == 0 or row[tokens] == 0
+
+    part.write_text("\n".join([head, *(row for row in rows if is_kept(json.loads(row)))]) + "\n")
+    said = quire("calibrate", "--from", part, "-o", cost)
+    assert re.search(r"mixed +0 none was seen: their times are extrapolated", said), said
+    kept = json.loads(cost.read_text())
+    assert set(kept["kinds"]) == {"decode", "prefill"} and kept["least"]["decoding"] == 1 and kept["least"]["prefill_tokens"] >= 32
+
+    def extrapolated(*flags):
+        out = tmp_path / "out.json"
+        quire("simulate", "--cost", cost, "--output-len", 3, "--json", out, *flags)
+        return json.loads(out.read_text())["extrapolated_steps"]
+
+    one_by_one = ["--requests", 3, "--rate", 0.01]
+    assert extrapolated(*one_by_one, "--prompt-len", 40) == 0, "one sequence that decodes is as few as there were"
+    assert extrapolated(*one_by_one, "--prompt-len", 3) == 3, "each prompt is shorter than all that were seen"
+    assert extrapolated("--requests", 40, "--rate", 100, "--prompt-len", 40) > 5, "prompts are computed while others decode"
+    for key in ("least", "kinds"):
+        del kept[key]
+    cost.write_text(json.dumps(kept))
+    assert extrapolated(*one_by_one, "--prompt-len", 3) == 0, "an older file does not say"
 
 
 def test_a_comparison_says_what_each_run_said_of_its_times(fitted, tmp_path):

@@ -41,7 +41,8 @@ void cost_file(std::string_view input) {
       const Nanos time = model.duration(work);
       if (time < 1 || model.duration(work, 7, 3) < 1) throw std::logic_error("a step that takes no time");
       if (same.duration(work) != time) throw std::logic_error("another time than was written");
-      static_cast<void>(file.cost.extrapolates(work));
+      if (same.fitted()->extrapolates(work) != file.cost.extrapolates(work))
+        throw std::logic_error("another range");
     }
     const control::CostHints hints = model.hints(64);
     if (hints.prefill_token < 1 || hints.decode_token < 1 || hints.swap_block < 1) {
@@ -61,7 +62,7 @@ void step_log(std::string_view input) {
       const sim::StepLogFile file =
           sim::read_step_log(scratch_file("steps.log", before + std::string(input)));
       for (const backend::StepRecord& record : file.records) {
-        if (sim::kind_of(record.work).empty()) throw std::logic_error("a step of no kind");
+        if (backend::sim::step_kind(record.work).empty()) throw std::logic_error("a step of no kind");
         if (record.work.tokens() < record.work.prefill_tokens) throw std::logic_error("tokens that overflow");
         if (record.compute + record.sample < record.compute) throw std::logic_error("times that overflow");
       }

@@ -231,6 +231,37 @@ TEST(CostModel, SaysWhatLiesBeyondWhatItWasFittedTo) {
   EXPECT_TRUE(cost.extrapolates({.chunks = 1, .prefill_tokens = 5000}));
 }
 
+TEST(CostModel, SaysWhatLiesBelowOrBesideWhatItWasFittedTo) {
+  const auto fitted_to = [](const auto& is_kept) {
+    std::vector<StepRecord> records = draw(1, 900, 0);
+    std::erase_if(records, [&](const StepRecord& record) { return !is_kept(record.work); });
+    return calibrate(records).file.cost;
+  };
+  const StepWork one{.decoding = 1, .decode_context = 100};
+  const StepWork prompt{.chunks = 1, .prefill_tokens = 60};
+  const StepWork both{.decoding = 9, .decode_context = 900, .chunks = 1, .prefill_tokens = 60};
+  const FittedCost all = fitted_to([](const StepWork&) { return true; });
+  EXPECT_THAT(all.kinds, testing::ElementsAre("decode", "prefill", "mixed"));
+  for (const StepWork& work : {one, prompt, both}) EXPECT_FALSE(all.extrapolates(work));
+  const FittedCost many = fitted_to([](const StepWork& of) { return of.decoding == 0 || of.decoding >= 8; });
+  EXPECT_EQ(many.least.decoding, 8U);
+  EXPECT_TRUE(many.extrapolates({.decoding = 7, .decode_context = 700}));
+  EXPECT_FALSE(many.extrapolates({.decoding = 8, .decode_context = 800}));
+  EXPECT_FALSE(many.extrapolates(prompt)) << "nothing decodes";
+  const FittedCost tokens =
+      fitted_to([](const StepWork& of) { return of.chunks == 0 || of.prefill_tokens >= 100; });
+  const uint64_t least = tokens.least.prefill_tokens;
+  ASSERT_TRUE(least >= 100 && least < 120) << least;
+  EXPECT_FALSE(tokens.extrapolates({.chunks = 1, .prefill_tokens = least / 2})) << "the rest of a prompt";
+  EXPECT_TRUE(tokens.extrapolates({.chunks = 1, .prefill_tokens = least / 2 - 1}));
+  EXPECT_FALSE(tokens.extrapolates(one)) << "there is no prompt";
+  const FittedCost alone = fitted_to([](const StepWork& of) { return of.decoding == 0 || of.chunks == 0; });
+  EXPECT_FALSE(alone.extrapolates(one) || alone.extrapolates(prompt));
+  EXPECT_TRUE(alone.extrapolates(both)) << "no step did both";
+  const FittedCost prompts = fitted_to([](const StepWork& of) { return of.decoding == 0; });
+  EXPECT_TRUE(prompts.extrapolates(one) && !prompts.extrapolates(prompt));
+}
+
 TEST(CostModel, AFittedOneSaysWhatFitsATimeAndWhatThingsCost) {
   const CostModel cost = calibrate(draw(1, 600, 0)).file.cost;
   const uint64_t fits = cost.prefill_tokens_in(50'000'000);
@@ -272,6 +303,9 @@ TEST(CostFile, GivesBackWhatWasWritten) {
     EXPECT_EQ(read.cost.duration(record.work), file.cost.duration(record.work));
     EXPECT_EQ(read.cost.extrapolates(record.work), file.cost.extrapolates(record.work));
   }
+  EXPECT_EQ(read.cost.kinds, file.cost.kinds);
+  EXPECT_GT(read.cost.least.chunk_squares, 3U);
+  EXPECT_EQ(read.cost.least.chunk_squares, file.cost.least.chunk_squares);
 }
 
 void expect_refused(const std::string& text, const std::string& why) {
@@ -305,6 +339,9 @@ TEST(CostFile, SaysWhatIsWrong) {
   expect_refused(with("\"knots\":", "\"nuts\":"), "'knots'");
   expect_refused(with("\"device_ns\":{\"step\":", "\"device_ns\":{\"step\":-"), "device: step");
   expect_refused(with("\"decoding\":", "\"decoding\":-"), "'most.decoding'");
+  expect_refused(with("\"least\":{\"decoding\":", "\"least\":{\"decoding\":-"), "'least.decoding'");
+  expect_refused(with("\"kinds\":[\"decode\"", "\"kinds\":[\"decade\""), "must be a list of decode, prefill, mixed");
+  expect_refused(with("\"kinds\":[\"decode\"", "\"kinds\":[1"), "'kinds'");
   expect_refused(with("\"deviations\":[", "\"deviations\":[-1,"), "deviations");
   expect_refused(with("\"part\":0", "\"part\":1"), "slow: part: 1 is no part of all steps");
   expect_refused(with("\"factor\":1", "\"factor\":-1"), "slow: factor: -1");

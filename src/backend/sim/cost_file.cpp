@@ -1,10 +1,12 @@
 #include "backend/sim/cost_file.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -41,6 +43,33 @@ json::object to_json(const PhaseCost& phase) {
   json::object out;
   PhaseCost::for_each_term(phase, [&](std::string_view name, double cost) { out[name] = cost; });
   out["token"] = json::array(phase.token.begin(), phase.token.end());
+  return out;
+}
+
+StepWork counts_of(const JsonObject& object) {
+  StepWork work;
+  StepWork::for_each_count(work, [&](std::string_view name, uint64_t& count) {
+    count = static_cast<uint64_t>(object.integer(name, 0, INT64_MAX));
+  });
+  return work;
+}
+
+json::object to_json(const StepWork& work) {
+  json::object out;
+  StepWork::for_each_count(work, [&](std::string_view name, uint64_t count) { out[name] = count; });
+  return out;
+}
+
+std::vector<std::string> kinds_of(const JsonObject& root) {
+  const Error fault = root.error("kinds", fmt::format("must be a list of {}", fmt::join(kStepKinds, ", ")));
+  const json::value* const value = root.find("kinds");
+  if (!value->is_array() || value->get_array().size() > kStepKinds.size()) throw fault;
+  std::vector<std::string> out;
+  for (const json::value& each : value->get_array()) {
+    if (!each.is_string()) throw fault;
+    out.emplace_back(each.get_string());
+    if (std::ranges::find(kStepKinds, out.back()) == kStepKinds.end()) throw fault;
+  }
   return out;
 }
 
@@ -127,10 +156,9 @@ CostFile read_cost_file(const std::filesystem::path& path) {
   file.cost.knots = numbers_of<uint64_t>(root, "knots");
   file.cost.device = phase_of(root.object("device_ns"));
   file.cost.host = phase_of(root.object("host_ns"));
-  const JsonObject most = root.object("most");
-  StepWork::for_each_count(file.cost.most, [&](std::string_view name, uint64_t& count) {
-    count = static_cast<uint64_t>(most.integer(name, 0, INT64_MAX));
-  });
+  file.cost.most = counts_of(root.object("most"));
+  if (root.has("least")) file.cost.least = counts_of(root.object("least"));  // older files lack both
+  if (root.has("kinds")) file.cost.kinds = kinds_of(root);
   file.cost.deviations = numbers_of<double>(root, "deviations");
   if (root.has("slow")) {  // a file may be written by hand, for a device that nothing disturbs
     const JsonObject slow = root.object("slow");
@@ -151,9 +179,6 @@ CostFile read_cost_file(const std::filesystem::path& path) {
 }
 
 void write_cost_file(const std::filesystem::path& path, const CostFile& file) {
-  json::object most;
-  StepWork::for_each_count(file.cost.most,
-                           [&](std::string_view name, uint64_t count) { most[name] = count; });
   json::array errors;
   for (const FitError& each : file.errors) {
     errors.push_back(json::object{{"kind", each.kind},
@@ -174,7 +199,9 @@ void write_cost_file(const std::filesystem::path& path, const CostFile& file) {
       {"knots", json::array(file.cost.knots.begin(), file.cost.knots.end())},
       {"device_ns", to_json(file.cost.device)},
       {"host_ns", to_json(file.cost.host)},
-      {"most", std::move(most)},
+      {"most", to_json(file.cost.most)},
+      {"least", to_json(file.cost.least)},
+      {"kinds", json::array(file.cost.kinds.begin(), file.cost.kinds.end())},
       {"deviations", json::array(file.cost.deviations.begin(), file.cost.deviations.end())},
       {"slow", json::object{{"part", file.cost.slow_part}, {"factor", file.cost.slow_factor}}}};
   write_output_file(path, kCostFile, json::serialize(root) + "\n");

@@ -13,7 +13,7 @@ namespace quire::backend::sim {
 
 /// How far the fitted times lie from those of steps that the fit did not see, in parts of the time.
 struct FitError {
-  std::string kind;    // sim::kind_of
+  std::string kind;    // step_kind
   uint64_t steps = 0;  // 0: none of this kind were seen, and the others are 0
   double median = 0;
   double p90 = 0;

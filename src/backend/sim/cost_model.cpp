@@ -75,6 +75,12 @@ void LinearCost::check() const {
   }
 }
 
+std::string_view step_kind(const StepWork& work) {
+  if (work.moved_blocks > 0) return "swap";
+  if (work.prefill_tokens == 0) return "decode";
+  return work.decoding == 0 ? "prefill" : "mixed";
+}
+
 double FittedCost::device_time(const StepWork& work) const { return time_of(device, knots, work); }
 double FittedCost::host_time(const StepWork& work) const { return time_of(host, knots, work); }
 
@@ -113,9 +119,14 @@ double FittedCost::deviation(double chance) const {
 }
 
 bool FittedCost::extrapolates(const StepWork& work) const {
-  return work.decoding > most.decoding || work.decode_context > most.decode_context ||
-         work.prefill_tokens > most.prefill_tokens || work.chunk_prefix > most.chunk_prefix ||
-         work.moved_blocks > most.moved_blocks;
+  const bool is_above = work.decoding > most.decoding || work.decode_context > most.decode_context ||
+                        work.prefill_tokens > most.prefill_tokens || work.chunk_prefix > most.chunk_prefix ||
+                        work.moved_blocks > most.moved_blocks;
+  // Of the other counts a little costs little: the fitted lines begin at 0.
+  const bool is_below = (work.decoding > 0 && work.decoding < least.decoding) ||
+                        (work.prefill_tokens > 0 && work.prefill_tokens < least.prefill_tokens / 2);
+  const bool is_new = !kinds.empty() && std::ranges::find(kinds, step_kind(work)) == kinds.end();
+  return is_above || is_below || is_new;
 }
 
 Nanos CostModel::duration(const StepWork& work, uint64_t seed, uint64_t step) const {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -91,13 +93,21 @@ struct PhaseCost {
   }
 };
 
+/// "swap": blocks are moved, whatever else there is; "decode": only sequences that decode; "prefill": none
+/// that does; else "mixed".
+std::string_view step_kind(const StepWork& work);
+inline constexpr std::array<std::string_view, 4> kStepKinds = {"decode", "prefill", "mixed", "swap"};
+
 /// The time of a step as it was fitted to the step logs of a machine (sim/calibration.h): of the device, and
 /// of the engine around it.
 struct FittedCost {
   std::vector<uint64_t> knots;  // tokens in a step; rising from 0
   PhaseCost device;
   PhaseCost host;
-  StepWork most;  // each count's most in those logs: beyond, the time is extrapolated
+  // What those logs had; beyond it, the time is extrapolated.
+  StepWork most;                   // of each count
+  StepWork least;                  // of each count, in the steps that have some; 0: not known
+  std::vector<std::string> kinds;  // step_kind of its steps; empty: not known
   std::vector<double>
       deviations;  // quantiles, at equal distances, of the time in the logs over the fitted one
   // Steps that took far longer, since something else ran: all of the above is without them.
@@ -116,7 +126,9 @@ struct FittedCost {
   double deviation(double chance) const;
   /// Throws Error naming an invalid value.
   void check() const;
-  /// Whether the work lies beyond what the model was fitted to.
+  /// Whether the work lies beyond what the model was fitted to: more of a count than the most, fewer
+  /// sequences that decode than the least, less than half of the least tokens of prompts (a prompt's last
+  /// chunk may well be shorter than all that were seen), or a kind of step of which there was none.
   bool extrapolates(const StepWork& work) const;
 };
 
