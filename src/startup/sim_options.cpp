@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/amounts.h"
 #include "startup/model_options.h"
 #include "tensor/dtype.h"
 
@@ -42,7 +43,8 @@ std::string CostOptions::check_for(const backend::sim::CostRun& run) const {
 
 backend::sim::DeviceSetup setup_of(const ModelOutline& model, const NumberFormats& formats) {
   const DType kv = pick_kv_dtype(formats.kv_cache_dtype).value_or(model.config.dtype);
-  return {.weights = weight_sizes(model, formats.quantization).matrix_formats,
+  return {.parameters = with_commas(model.shape.num_parameters),
+          .weights = weight_sizes(model, formats.quantization).matrix_formats,
           .kv = kv == DType::kI8 ? "int8" : std::string(dtype_name(kv)),
           .threads = {}};
 }

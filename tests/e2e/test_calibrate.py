@@ -248,7 +248,7 @@ def test_a_simulation_says_whose_times_it_has(fitted, tmp_path):
 
 def of_int8(fitted, folder):
     """Of the demo model, which is in bf16, with other formats."""
-    return other_cost(fitted, folder, device="5 parameters, int8 weights, K/V in bf16, kernels avx2 on 64 threads")
+    return other_cost(fitted, folder, device="5,475,584 parameters, int8 weights, K/V in bf16, kernels avx2 on 64 threads")
 
 
 FORMAT = "the format of the weights is 'int8', and this run's is 'bf16'"
@@ -265,6 +265,13 @@ def test_a_simulated_device_has_the_formats_of_its_costs(fitted, tmp_path):
     said = quire(*run, "--quantization", "int8", "--kv-cache-dtype", "int8", fails=True)
     assert "the type of K/V is 'bf16', and this run's is 'int8'" in said and "format of the weights" not in said
     assert "the format of the weights is 'int8', and this run's is 'f32'" in quire(*run, "--dtype", "f32", fails=True)
+
+
+def test_a_model_of_the_same_name_may_be_another(fitted, tmp_path):
+    other = other_cost(fitted, tmp_path, device="5 parameters, bf16 weights, K/V in bf16")
+    said = "the number of parameters is '5', and this run's is '5,475,584'; --force"
+    for command in (["bench", "throughput", MODEL, "--device", "sim", "--requests", 3, "--prompt-len", 10, "--output-len", 5], ["simulate", "--model", MODEL]):
+        assert said in quire(*command, "--cost", other, fails=True)
 
 
 def test_a_simulation_checks_its_costs_against_a_model(fitted, tmp_path):

@@ -143,7 +143,10 @@ def test_a_screen_holds_what_objectives_add(llama):
     assert re.search(r"ttft=2s,tpot=50ms,attainment=99: \d+ users with 1,536 tokens in and 512 out;", said)
 
 
-def cost_file(path, model="Llama-2-7b", most=64, device="7 parameters, f16 weights and K/V on NVIDIA A10G"):
+PARAMETERS = "6,738,415,616"  # of Llama 2 7B
+
+
+def cost_file(path, model="Llama-2-7b", most=64, device=f"{PARAMETERS} parameters, f16 weights and K/V on NVIDIA A10G"):
     """A step takes 30 ms, and 1 ms more for each sequence."""
     phase = dict.fromkeys(("step", "decode_step", "decode", "chunk", "decode_context", "chunk_square", "chunk_prefix", "logit_row",
                            "sampled_row", "moved_block", "copy"), 0)
@@ -178,13 +181,13 @@ def said_in_text(warning, done):
 
 
 @pytest.mark.parametrize("flags, device, what, of_file, of_run", [
-    (["--machine", "h100"], "7 parameters, f16 weights and K/V on NVIDIA A10G", "machine", "a machine", "NVIDIA H100 SXM 80 GB"),
-    (["--machine", "l4"], "7 parameters, f16 weights and K/V on NVIDIA L40S", "machine", "a machine", "NVIDIA L4"),
-    (["--memory", "64GiB"], "7 parameters, f16 weights, K/V in f16", "machine", "a machine", None),
+    (["--machine", "h100"], f"{PARAMETERS} parameters, f16 weights and K/V on NVIDIA A10G", "machine", "a machine", "NVIDIA H100 SXM 80 GB"),
+    (["--machine", "l4"], f"{PARAMETERS} parameters, f16 weights and K/V on NVIDIA L40S", "machine", "a machine", "NVIDIA L4"),
+    (["--memory", "64GiB"], f"{PARAMETERS} parameters, f16 weights, K/V in f16", "machine", "a machine", None),
     (["--bandwidth", 100, "--flops", 1, "--memory", "64GiB"], "", "machine", "a machine", "as the flags say"),
-    (["--machine", "A10G", "--quantization", "int8"], "7 parameters, f16 weights and K/V on NVIDIA A10G", "format of the weights", "f16", "int8"),
-    (["--machine", "a10g"], "7 parameters, int8 weights, K/V in f16, on NVIDIA A10G", "format of the weights", "int8", "f16"),
-    (["--machine", "a10g", "--kv-cache-dtype", "int8"], "7 parameters, f16 weights and K/V on NVIDIA A10G", "type of K/V", "f16", "int8")])
+    (["--machine", "A10G", "--quantization", "int8"], f"{PARAMETERS} parameters, f16 weights and K/V on NVIDIA A10G", "format of the weights", "f16", "int8"),
+    (["--machine", "a10g"], f"{PARAMETERS} parameters, int8 weights, K/V in f16, on NVIDIA A10G", "format of the weights", "int8", "f16"),
+    (["--machine", "a10g", "--kv-cache-dtype", "int8"], f"{PARAMETERS} parameters, f16 weights and K/V on NVIDIA A10G", "type of K/V", "f16", "int8")])
 def test_a_cost_model_of_another_machine_or_format_is_refused(llama, tmp_path, flags, device, what, of_file, of_run):
     """The steps of one machine do not go with the memory of another; planning for that machine needs --force."""
     path = cost_file(tmp_path / "cost.json", device=device)
@@ -207,6 +210,10 @@ def test_a_cost_model_of_another_model_is_refused(llama, tmp_path):
     path = cost_file(tmp_path / "cost.json", model="Mistral-7B")
     status, message = refused(llama, "--machine", "a10g", "--cost", path)
     assert status == 1 and f"{path}: is a cost model of something else: the model is 'Mistral-7B', and this run's is 'Llama-2-7b'; --force" in message
+    # A model of the same name may be another.
+    namesake = cost_file(tmp_path / "namesake.json", device="7 parameters, f16 weights and K/V on NVIDIA A10G")
+    status, message = refused(llama, "--machine", "a10g", "--cost", namesake)
+    assert status == 1 and f"else: the number of parameters is '7', and this run's is '{PARAMETERS}'; --force" in message
     done = quire("plan", llama, "--machine", "a10g", "--cost", path, "--force")
     assert "the model is 'Mistral-7B', and this run's is 'Llama-2-7b'" in done.stderr.decode() and said_in_text("the model is 'Mistral-7B'", done)
     assert "the model is 'Mistral-7B'" in figures(llama, "--machine", "a10g", "--cost", path, "--force")["warning"]

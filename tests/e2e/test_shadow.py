@@ -208,12 +208,12 @@ def test_the_costs_of_another_are_refused(cost, tmp_path):
         assert 'flag="--cost"' in warning and "the model is 'hedgehog'" in warning
     with served(cost, cost) as server:
         assert "quire:cost_warning" not in metrics_text(server)
-    of_cpu = {"machine": json.loads(cost.read_text())["machine"], "device": "5 parameters, int8 weights, K/V in bf16"}
+    of_cpu = {"machine": json.loads(cost.read_text())["machine"], "device": "5,475,584 parameters, int8 weights, K/V in bf16"}
     log = tmp_path / "steps.log"
     said = fails("--shadow", cost_model(tmp_path, "int8.json", **of_cpu), "--step-log", log)  # of the real model, in bf16
     assert not log.exists()
     assert "the format of the weights is 'int8', and this run's is 'bf16'" in said and "--force" in said
-    of_cpu["device"] = "5 parameters, bf16 weights, K/V in int8, kernels avx2 on 99 threads"
+    of_cpu["device"] = "5,475,584 parameters, bf16 weights, K/V in int8, kernels avx2 on 99 threads"
     said = fails("--shadow", cost_model(tmp_path, "threads.json", **of_cpu), "--threads", 1)
     assert "the type of K/V is 'int8', and this run's is 'bf16'; the number of threads is '99', and this run's is '1'" in said
     assert "the machine is 'a burrow'" in fails("--shadow", cost_model(tmp_path, "burrow.json"))  # of the real model
@@ -229,7 +229,7 @@ def test_the_costs_of_another_are_refused_before_the_weights_are_loaded(tmp_path
     costs = {"model": "bare", "machine": this_machine(tmp_path)}
     said = {}
     for weights in ("int8", "bf16"):
-        shadow = cost_model(tmp_path, f"{weights}.json", device=f"5 parameters, {weights} weights, K/V in bf16", **costs)
+        shadow = cost_model(tmp_path, f"{weights}.json", device=f"5,475,584 parameters, {weights} weights, K/V in bf16", **costs)
         done = subprocess.run([QUIRE, "serve", bare, "--port", "0", "--shadow", shadow], capture_output=True, text=True, timeout=120)
         assert done.returncode != 0
         said[weights] = done.stderr

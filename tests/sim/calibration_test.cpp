@@ -340,7 +340,8 @@ TEST(CostFile, SaysWhatIsWrong) {
   expect_refused(with("\"device_ns\":{\"step\":", "\"device_ns\":{\"step\":-"), "device: step");
   expect_refused(with("\"decoding\":", "\"decoding\":-"), "'most.decoding'");
   expect_refused(with("\"least\":{\"decoding\":", "\"least\":{\"decoding\":-"), "'least.decoding'");
-  expect_refused(with("\"kinds\":[\"decode\"", "\"kinds\":[\"decade\""), "must be a list of decode, prefill, mixed");
+  expect_refused(with("\"kinds\":[\"decode\"", "\"kinds\":[\"decade\""),
+                 "must be a list of decode, prefill, mixed");
   expect_refused(with("\"kinds\":[\"decode\"", "\"kinds\":[1"), "'kinds'");
   expect_refused(with("\"deviations\":[", "\"deviations\":[-1,"), "deviations");
   expect_refused(with("\"part\":0", "\"part\":1"), "slow: part: 1 is no part of all steps");
@@ -380,17 +381,19 @@ TEST(CostFile, OfAnotherSetupIsTakenOnlyByForce) {
   using backend::sim::setup_in;
   const std::string of_cpu =
       "15,191,712 parameters, Q4_K+Q6_K weights, K/V in i8, kernels avx2 on 12 threads";
+  EXPECT_EQ(setup_in(of_cpu).parameters, "15,191,712");
   EXPECT_EQ(setup_in(of_cpu).weights, "Q4_K+Q6_K");
   EXPECT_EQ(setup_in(of_cpu).kv, "int8");
   EXPECT_EQ(setup_in(of_cpu).threads, "12");
   const std::string of_gpu = "9 parameters, bf16 weights and K/V on NVIDIA A10G; warning: 2 threads";
   EXPECT_EQ(setup_in("9 parameters, int8 weights, K/V in bf16").kv, "bf16");
+  EXPECT_EQ(setup_in(of_gpu).parameters, "9");
   EXPECT_EQ(setup_in(of_gpu).weights, "bf16");
   EXPECT_EQ(setup_in(of_gpu).kv, "bf16");
   for (const char* none :
        {"simulated, at 1 times the speed: the words are arbitrary on 2 threads", "", " parameters, "}) {
     const backend::sim::DeviceSetup of = setup_in(none);
-    EXPECT_EQ(of.weights + of.kv + of.threads, "") << none;
+    EXPECT_EQ(of.parameters + of.weights + of.kv + of.threads, "") << none;
   }
   struct Case {
     backend::sim::DeviceSetup other;
@@ -402,6 +405,7 @@ TEST(CostFile, OfAnotherSetupIsTakenOnlyByForce) {
   EXPECT_EQ(check_cost_file_for(same, file, "cost.json", false), "");
   EXPECT_EQ(check_cost_file_for({}, file, "cost.json", false), "") << "the run does not know its own";
   const Case cases[] = {
+      {{.parameters = "9"}, "the number of parameters is '15,191,712', and this run's is '9'"},
       {{.weights = "bf16"}, "the format of the weights is 'Q4_K+Q6_K', and this run's is 'bf16'"},
       {{.kv = "bf16"}, "the type of K/V is 'int8', and this run's is 'bf16'"},
       {{.threads = "2"}, "the number of threads is '12', and this run's is '2'"}};

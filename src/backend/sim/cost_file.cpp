@@ -100,8 +100,10 @@ std::string text_before(std::string_view text, std::string_view what) {
 DeviceSetup setup_in(std::string_view device) {
   // "9 parameters, int8 weights, K/V in bf16, kernels avx2 on 2 threads", or of a GPU "9 parameters, bf16
   // weights and K/V on NVIDIA A10G".
+  const std::string counted = text_before(device, " parameters, ");
   if (!skip_past(device, " parameters, ")) return {};
   DeviceSetup out;
+  out.parameters = counted.substr(counted.rfind(' ') + 1);
   out.weights = text_before(device, " weights");
   std::string_view kv = device;
   if (skip_past(kv, ", K/V in ")) {
@@ -129,6 +131,7 @@ std::string check_cost_file_for(const CostRun& run, const CostFile& file, const 
     if (!of_file.empty()) compare(what, of_file, of_run);
   };
   const DeviceSetup setup = setup_in(file.device);
+  compare_setup("number of parameters", setup.parameters, run.setup.parameters);
   compare_setup("format of the weights", setup.weights, run.setup.weights);
   compare_setup("type of K/V", setup.kv, run.setup.kv);
   compare_setup("number of threads", setup.threads, run.setup.threads);

@@ -34,9 +34,10 @@ inline constexpr FileKind kCostFile{"cost model", "{\"quire_cost\":"};
 
 /// How a device computes a model; empty: it is not known.
 struct DeviceSetup {
-  std::string weights;  // their format, as "bf16"
-  std::string kv;       // the type of K/V, as "int8"
-  std::string threads;  // how many compute
+  std::string parameters;  // how many the model has, as "6,738,415,616"
+  std::string weights;     // their format, as "bf16"
+  std::string kv;          // the type of K/V, as "int8"
+  std::string threads;     // how many compute
 };
 
 /// The setup in what Backend::describe says; a simulated device has none, and a GPU no threads.
