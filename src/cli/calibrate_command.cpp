@@ -242,8 +242,8 @@ void print_table(const std::vector<backend::StepRecord>& records, const sim::Cal
   for (size_t i = 0; i < records.size(); ++i) {
     const backend::StepWork& work = records[i].work;
     const uint64_t before = work.decoding > 0 ? work.decode_context / work.decoding : 0;
-    Group& group =
-        groups[{backend::sim::step_kind(work), size_of(work.decoding), size_of(work.prefill_tokens), size_of(before)}];
+    Group& group = groups[{backend::sim::step_kind(work), size_of(work.decoding),
+                           size_of(work.prefill_tokens), size_of(before)}];
     group.measured.push_back(static_cast<double>(records[i].whole));
     group.fitted.push_back(of.fitted[i]);
   }

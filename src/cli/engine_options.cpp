@@ -44,9 +44,7 @@ void add_model_options(const Flags& command, startup::ModelOptions& options) {
   command.add_option("model", options.model, "Model: a Hugging Face directory or a .gguf file")
       .required()
       .value_name("MODEL");
-  command.add_option("--dtype", options.dtype, "Compute type: auto (the checkpoint's), f32, f16, bf16")
-      .show_default()
-      .value_name("TYPE");
+  add_dtype_option(command, options.dtype);
   command
       .add_option(
           "--quantization", options.quantization,
@@ -83,6 +81,12 @@ void add_model_options(const Flags& command, startup::ModelOptions& options) {
   command.add_flag("--no-mmap", options.no_mmap,
                    "Copy the model's files into memory instead of mapping them: takes more memory and time "
                    "at the start, but later changes to the files do no harm");
+}
+
+Flag add_dtype_option(const Flags& command, std::string& name) {
+  return command.add_option("--dtype", name, "Compute type: auto (the checkpoint's), f32, f16, bf16")
+      .show_default()
+      .value_name("TYPE");
 }
 
 Flag add_kv_dtype_option(const Flags& command, std::string& name) {

@@ -12,6 +12,9 @@ inline constexpr const char* kMemoryGroup = "Memory and batching";
 
 void add_model_options(const Flags& command, startup::ModelOptions& options);
 
+/// Adds --dtype.
+Flag add_dtype_option(const Flags& command, std::string& name);
+
 /// Adds --kv-cache-dtype.
 Flag add_kv_dtype_option(const Flags& command, std::string& name);
 

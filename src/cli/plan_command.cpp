@@ -39,6 +39,7 @@ constexpr uint32_t kUsualContext = 2048;
 
 struct PlanOptions {
   std::string model;
+  std::string dtype = "auto";
   startup::NumberFormats formats;
   MachineOptions machine;
   std::optional<uint32_t> context;
@@ -277,7 +278,8 @@ Foresight foresight_of(const PlanOptions& options, const startup::ModelOutline& 
 }
 
 int plan(const PlanOptions& options) {
-  const startup::ModelOutline model = startup::outline_of(options.model);
+  startup::ModelOutline model = startup::outline_of(options.model);
+  set_compute_type(model, options.dtype);
   const std::string_view type = kv_type(model, options.formats);
   startup::Demand demand;
   demand.max_model_len = options.max_model_len > 0 ? options.max_model_len : model.shape.max_positions;
@@ -375,6 +377,7 @@ void add_plan(const Flags& app, Command& run) {
                   "int8, int4")
       .show_default()
       .value_name("FORMAT");
+  add_dtype_option(command, options->dtype);
   add_kv_dtype_option(command, options->formats.kv_cache_dtype);
   command.add_option("--block-size", options->block_size, "Tokens of a K/V block, a multiple of 16")
       .show_default()

@@ -128,6 +128,7 @@ void add_model(const Flags& command, SimulateOptions& options) {
       .group(kSimGroup)
       .show_default()
       .value_name("FORMAT");
+  add_dtype_option(command, options.dtype).group(kSimGroup);
   add_kv_dtype_option(command, options.formats.kv_cache_dtype).group(kSimGroup);
   command
       .add_flag("--force", options.cost.force,
@@ -146,9 +147,15 @@ void check_model(const SimulateOptions& options, const Flags& command) {
   if (options.cost.machine || is_checked) return;
   const char* why = options.cost.cost_file.empty() ? "without --machine, which runs the model, or --cost"
                                                    : "with --cost alone; --model says of what it must be";
-  for (const char* flag : {"--model", "--quantization", "--kv-cache-dtype"}) {
+  for (const char* flag : {"--model", "--dtype", "--quantization", "--kv-cache-dtype"}) {
     refuse_if_given(command, flag, why);
   }
+}
+
+startup::ModelOutline outline_of(const SimulateOptions& options) {
+  startup::ModelOutline model = startup::outline_of(options.model);
+  set_compute_type(model, options.dtype);
+  return model;
 }
 
 /// The fitted cost model, checked to be of the model. Its machine is not: a simulation has none.
@@ -228,13 +235,13 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   std::optional<KnownModel> model;
   if (options.cost.machine) {
     startup::SimulatedMachine machine =
-        startup::simulated_machine(startup::outline_of(options.model), options.formats,
+        startup::simulated_machine(outline_of(options), options.formats,
                                    startup::with_efficiency(*options.cost.machine, options.cost.efficiency),
                                    options.block_size.value_or(16));
     config.cost = std::move(machine.cost);
     model = {std::move(machine.shape), machine.kv_bytes};
   } else if (!options.model.empty()) {
-    const startup::ModelOutline outline = startup::outline_of(options.model);
+    const startup::ModelOutline outline = outline_of(options);
     config.cost = checked_cost(options, outline);
     model = {shape_with_kv(outline, options.formats.kv_cache_dtype), std::nullopt};
   } else {

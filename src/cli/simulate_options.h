@@ -32,7 +32,8 @@ struct SimulateOptions {
   startup::CostOptions cost;
   uint64_t latency_us = 0;
   uint64_t accept_us = 0;
-  std::string model;  // that the machine runs, or whose times those of --cost must be; may be empty
+  std::string model;           // that the machine runs, or whose times those of --cost must be; may be empty
+  std::string dtype = "auto";  // that it is computed in
   startup::NumberFormats formats;
 };
 void add_simulation_flags(const Flags& command, SimulateOptions& options);

@@ -181,7 +181,7 @@ std::optional<uint32_t> given_budget(const EngineOptions& options) {
 
 backend::sim::DeviceSetup setup_of(const EngineOptions& options) {
   ModelOutline model = outline_of(options.model.model);
-  model.config.dtype = pick_dtype(options.model.dtype).value_or(model.config.dtype);
+  set_compute_type(model, options.model.dtype);
   return setup_of(model, {options.model.quantization, options.kv_cache_dtype});
 }
 

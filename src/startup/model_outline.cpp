@@ -82,6 +82,11 @@ ModelOutline outline_of(const std::string& path) {
   return out;
 }
 
+void set_compute_type(ModelOutline& model, const std::string& dtype) {
+  model.config.dtype = pick_dtype(dtype).value_or(model.config.dtype);
+  backend::cpu::set_kv_dtype(model.shape, model.config.dtype);
+}
+
 std::string stored_formats(const ModelOutline& model) {
   if (model.file == nullptr) return std::string(dtype_name(model.config.dtype));
   std::map<std::string, uint64_t> bytes;

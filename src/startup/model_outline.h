@@ -25,6 +25,9 @@ struct ModelOutline {
 /// there, against the config. Throws Error with file and key or tensor; damaged weights are not absent.
 ModelOutline outline_of(const std::string& path);
 
+/// The outline as `quire serve --dtype` would compute it. Throws Error if `dtype` is not one of its values.
+void set_compute_type(ModelOutline& model, const std::string& dtype);
+
 /// The formats of the weights as they are stored, those with most bytes first: "Q4_K, Q6_K, F32". Without
 /// weights, the config's dtype.
 std::string stored_formats(const ModelOutline& model);

@@ -267,6 +267,18 @@ def test_a_simulated_device_has_the_formats_of_its_costs(fitted, tmp_path):
     assert "the format of the weights is 'int8', and this run's is 'f32'" in quire(*run, "--dtype", "f32", fails=True)
 
 
+def test_costs_in_a_type_of_their_own_are_told_so(fitted, tmp_path):
+    """What is fitted with --dtype f32 is taken with --dtype f32, and by it alone."""
+    other = other_cost(fitted, tmp_path, device="5,475,584 parameters, f32 weights, K/V in f32, kernels avx2 on 2 threads")
+    bf16 = tmp_path / "bf16.json"
+    bf16.write_text(other.read_text().replace("f32 weights, K/V in f32", "bf16 weights, K/V in bf16"))
+    run = ["simulate", "--cost", other, "--model", MODEL, "--requests", 5, "--prompt-len", 20, "--output-len", 5]
+    assert "the format of the weights is 'f32', and this run's is 'bf16'; the type of K/V is 'f32'" in quire(*run, fails=True)
+    assert "warning" not in quire(*run, "--dtype", "f32")
+    assert "the format of the weights is 'bf16', and this run's is 'f32'" in quire(*run[:2], bf16, *run[3:], "--dtype", "f32", fails=True)
+    assert "--dtype: 'f8' is not one of auto, f32, f16, bf16" in quire(*run, "--dtype", "f8", fails=True)
+
+
 def test_a_model_of_the_same_name_may_be_another(fitted, tmp_path):
     other = other_cost(fitted, tmp_path, device="5 parameters, bf16 weights, K/V in bf16")
     said = "the number of parameters is '5', and this run's is '5,475,584'; --force"

@@ -30,7 +30,7 @@ VALUES = {
     "--watermark": [20], "--admit-eagerly": [],
     "--admit-while-preempting": ["--victim-policy", "least-progress"],
     "--machine": ["a10g", "--model", DEMO], "--model": [DEMO, "--machine", "a10g"], "--efficiency": [0.5, *ON_A_CARD],
-    "--quantization": ["int4", *ON_A_CARD], "--kv-cache-dtype": ["int8", *ON_A_CARD],
+    "--quantization": ["int4", *ON_A_CARD], "--kv-cache-dtype": ["int8", *ON_A_CARD], "--dtype": ["f32", *ON_A_CARD],
     "--cost": None, "--force": None, "--cost-jitter": None, "--jitter-seed": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
     "--cost-swap-block-us": [9000, "--preemption-mode", "swap"], "--steps-in-flight": [3], "--latency-us": [5000], "--accept-us": [5000],
     "--check-kv": None,
@@ -89,7 +89,7 @@ SIM = ["--device", "sim"]
     *[(SIMULATE + ON_A_CARD + flags, flags[0], "--machine")
       for flags in (["--cost-step-us", "5"], ["--cost-prefill-tokens-per-ms", "5"], ["--cost-decode-us", "200"], ["--cost-swap-block-us", "5"])],
     *[(SIMULATE + flags, flags[0], "--machine")
-      for flags in (["--efficiency", "0.5"], ["--model", DEMO], ["--quantization", "int8"], ["--kv-cache-dtype", "int8"])],
+      for flags in (["--efficiency", "0.5"], ["--model", DEMO], ["--quantization", "int8"], ["--kv-cache-dtype", "int8"], ["--dtype", "f32"])],
     (SIMULATE + ON_A_CARD + ["--cost-jitter"], "--cost-jitter", "--cost"),
     *[(SIMULATE + flags, "--force", "--cost and --model") for flags in (["--force"], ["--force", *ON_A_CARD])],
     (SIMULATE + ["--demo", "--trace", "f"], "--trace", "--demo"),

@@ -206,6 +206,18 @@ def test_a_cost_model_of_the_same_is_taken_without_a_word(llama, tmp_path):
     assert figures(llama, "--machine", "a10g", "--cost", path)["warning"] is None
 
 
+def test_a_cost_model_in_a_compute_type_of_its_own_is_told_so(llama, tmp_path):
+    path = cost_file(tmp_path / "cost.json", device=f"{PARAMETERS} parameters, f32 weights and K/V on NVIDIA A10G")
+    on_a_card = [llama, "--machine", "a10g", "--memory", "64GiB"]
+    status, message = refused(*on_a_card, "--cost", path)
+    assert status == 1 and "the format of the weights is 'f32', and this run's is 'f16'; the type of K/V is 'f32', and this run's is 'f16'" in message
+    wide, narrow = figures(*on_a_card, "--cost", path, "--dtype", "f32"), figures(*on_a_card)
+    assert wide["warning"] is None
+    for bytes_of in (lambda found: found["weights"]["bytes_in_memory"], lambda found: found["kv"]["bytes_per_token"]):
+        assert bytes_of(wide) == pytest.approx(2 * bytes_of(narrow), rel=0.01)
+    assert refused(*on_a_card, "--dtype", "f8")[1].startswith("quire: --dtype: 'f8' is not one of auto, f32, f16, bf16")
+
+
 def test_a_cost_model_of_another_model_is_refused(llama, tmp_path):
     path = cost_file(tmp_path / "cost.json", model="Mistral-7B")
     status, message = refused(llama, "--machine", "a10g", "--cost", path)
