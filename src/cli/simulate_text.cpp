@@ -78,8 +78,10 @@ void print_summary(const sim::SimulationReport& report, const sim::SimulationCon
        fmt::format("{}; {} blocks to the host, {} back", with_commas(report.last.total_preemptions),
                    with_commas(totals.moved_out), with_commas(totals.moved_blocks - totals.moved_out)));
   line("evictions", with_commas(report.last.total_evictions));
-  line("deadlines",
-       fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
+  if (totals.finished > 0) {
+    line("deadlines",
+         fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
+  }
   if (slo.any()) {
     line("objectives", fmt::format("{} of {} requests met {}: {:.2f} % ({}), {:.2f} good requests/s",
                                    with_commas(report.good), with_commas(report.requests), slo.text(),

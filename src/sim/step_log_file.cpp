@@ -67,6 +67,7 @@ backend::StepRecord record_of(std::string_view line, const std::string& place) {
     }
     field = static_cast<std::remove_reference_t<decltype(field)>>(*number);
   });
+  if (record.open == 0) throw Error(place + ": 'open' is 0, and a step is itself in flight");
   return record;
 }
 

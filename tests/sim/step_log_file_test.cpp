@@ -74,6 +74,8 @@ TEST(StepLogFile, SaysWhatIsWrong) {
                  "has 24 values where 23 are wanted");
   expect_refused(kHead + "[7,1,192,1,9223372036854775807,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
                  "line 2: 'decoding' is 9223372036854775807, more than any step has");
+  expect_refused(kHead + kRow + "[7,1,192,0,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
+                 "steps: line 3: 'open' is 0, and a step is itself in flight");
 }
 
 }  // namespace
