@@ -214,7 +214,7 @@ std::vector<double> differences(const std::vector<Step>& steps, std::string_view
   std::map<std::vector<uint64_t>, const Step*> last;
   std::vector<double> out;
   for (const Step& step : steps) {
-    if (sim::kind_of(step.record.work) != kind) continue;
+    if (backend::sim::step_kind(step.record.work) != kind) continue;
     const Step* before = std::exchange(last[counts_of(step.record.work, mixed)], &step);
     if (before == nullptr || (before->piece == step.piece && !mixed)) continue;
     if (step.record.started - before->record.started > kClose) continue;
@@ -229,7 +229,7 @@ std::vector<double> differences_of_next(const std::vector<Step>& steps, std::str
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
     const Step& a = steps[i];
     const Step& b = steps[i + 1];
-    if (b.piece != a.piece || sim::kind_of(a.record.work) != kind) continue;
+    if (b.piece != a.piece || backend::sim::step_kind(a.record.work) != kind) continue;
     if (counts_of(a.record.work, true) == counts_of(b.record.work, true)) {
       out.push_back(std::abs(relative_time(a) / relative_time(b) - 1));
     }
@@ -249,7 +249,7 @@ void print(const std::vector<Step>& steps, const backend::sim::FittedCost& cost)
     std::vector<double> errors, sizes;
     double sum = 0, foreseen = 0;
     for (const Step& step : steps) {
-      if (step.fitted || sim::kind_of(step.record.work) != kind) continue;
+      if (step.fitted || backend::sim::step_kind(step.record.work) != kind) continue;
       const auto predicted = static_cast<double>(cost.duration(step.record.work));
       errors.push_back(predicted / relative_time(step) - 1);
       sizes.push_back(std::abs(errors.back()));
