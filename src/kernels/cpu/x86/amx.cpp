@@ -124,7 +124,7 @@ class Results {
 
   /// Room for the sums of a pair, [2 * kTileRows][kPanelWidth].
   float* room() { return sums_[current_ ^ 1U]; }
-  /// Those in the room.
+  /// The sums in the room are complete: their rows are written next, and the other room is free.
   void take(const Rows& rows, size_t column) {
     write_all();
     current_ ^= 1U;
@@ -196,7 +196,7 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
   const std::byte* w = at.w;
   const std::byte* ahead = at.ahead;
   for (size_t step = 0; step < at.count; ++step, w += kStepBytes, x0 += stride0) {
-    if (at.lines == kStepLines) {
+    if (at.lines == kStepLines) {  // of a known length, which the compiler unrolls
       for (size_t i = 0; i < kStepLines; ++i) __builtin_prefetch(ahead + i * kLineBytes, 0, 2);
       ahead += kStepBytes;
     } else {
