@@ -189,8 +189,8 @@ void add_device_options(const Flags& command, startup::EngineOptions& options) {
   add_cost_options(command, options.cost);
   command
       .add_flag("--force", options.cost.force,
-                "Take a cost model of another model, machine, number format or number of threads, with a "
-                "warning in all that is written")
+                "Take a cost model of another model, machine, number format, kernels or number of threads, "
+                "with a warning in all that is written")
       .group(kSimGroup);
   command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
       .group(kSimGroup)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/machine_name.h"
+#include "kernels/context.h"
 #include "startup/model_files.h"
 
 namespace quire::startup {
@@ -23,6 +24,7 @@ std::optional<backend::sim::CostFile> read_shadow_costs(const EngineOptions& opt
 backend::sim::DeviceSetup setup_before_weights(const EngineOptions& options) {
   if (options.device->is_simulated || options.device->may_be_gpu) return {};
   backend::sim::DeviceSetup setup = setup_of(options);
+  setup.kernels = kernels::isa_name(kernels::pick_isa(options.model.isa, "--isa"));
   setup.threads = std::to_string(num_threads(options.model));
   return setup;
 }

@@ -213,9 +213,10 @@ def test_the_costs_of_another_are_refused(cost, tmp_path):
     said = fails("--shadow", cost_model(tmp_path, "int8.json", **of_cpu), "--step-log", log)  # of the real model, in bf16
     assert not log.exists()
     assert "the format of the weights is 'int8', and this run's is 'bf16'" in said and "--force" in said
-    of_cpu["device"] = "5,475,584 parameters, bf16 weights, K/V in int8, kernels avx2 on 99 threads"
-    said = fails("--shadow", cost_model(tmp_path, "threads.json", **of_cpu), "--threads", 1)
-    assert "the type of K/V is 'int8', and this run's is 'bf16'; the number of threads is '99', and this run's is '1'" in said
+    of_cpu["device"] = "5,475,584 parameters, bf16 weights, K/V in int8, kernels avx9 on 99 threads"
+    said = fails("--shadow", cost_model(tmp_path, "threads.json", **of_cpu), "--threads", 1, "--isa", "avx2")
+    assert "the type of K/V is 'int8', and this run's is 'bf16'; the level of the kernels is 'avx9', and this run's is 'avx2'; " in said
+    assert "the number of threads is '99', and this run's is '1'" in said
     assert "the machine is 'a burrow'" in fails("--shadow", cost_model(tmp_path, "burrow.json"))  # of the real model
     assert "no such file" in fails("--shadow", tmp_path / "none.json")
     assert "--shadow" in fails("--admission", "slo")

@@ -384,6 +384,7 @@ TEST(CostFile, OfAnotherSetupIsTakenOnlyByForce) {
   EXPECT_EQ(setup_in(of_cpu).parameters, "15,191,712");
   EXPECT_EQ(setup_in(of_cpu).weights, "Q4_K+Q6_K");
   EXPECT_EQ(setup_in(of_cpu).kv, "int8");
+  EXPECT_EQ(setup_in(of_cpu).kernels, "avx2");
   EXPECT_EQ(setup_in(of_cpu).threads, "12");
   const std::string of_gpu = "9 parameters, bf16 weights and K/V on NVIDIA A10G; warning: 2 threads";
   EXPECT_EQ(setup_in("9 parameters, int8 weights, K/V in bf16").kv, "bf16");
@@ -393,7 +394,7 @@ TEST(CostFile, OfAnotherSetupIsTakenOnlyByForce) {
   for (const char* none :
        {"simulated, at 1 times the speed: the words are arbitrary on 2 threads", "", " parameters, "}) {
     const backend::sim::DeviceSetup of = setup_in(none);
-    EXPECT_EQ(of.parameters + of.weights + of.kv + of.threads, "") << none;
+    EXPECT_EQ(of.parameters + of.weights + of.kv + of.kernels + of.threads, "") << none;
   }
   struct Case {
     backend::sim::DeviceSetup other;
@@ -408,6 +409,7 @@ TEST(CostFile, OfAnotherSetupIsTakenOnlyByForce) {
       {{.parameters = "9"}, "the number of parameters is '15,191,712', and this run's is '9'"},
       {{.weights = "bf16"}, "the format of the weights is 'Q4_K+Q6_K', and this run's is 'bf16'"},
       {{.kv = "bf16"}, "the type of K/V is 'int8', and this run's is 'bf16'"},
+      {{.kernels = "amx"}, "the level of the kernels is 'avx2', and this run's is 'amx'"},
       {{.threads = "2"}, "the number of threads is '12', and this run's is '2'"}};
   for (const auto& [other, said] : cases) {
     file.device = of_cpu;

@@ -112,6 +112,8 @@ DeviceSetup setup_in(std::string_view device) {
   } else if (device.find(" weights and K/V") != std::string_view::npos) {
     out.kv = out.weights;
   }
+  std::string_view kernels = device;
+  if (skip_past(kernels, ", kernels ")) out.kernels = text_before(kernels, " on ");
   const std::string before = text_before(device, " threads");
   out.threads = before.substr(before.rfind(' ') + 1);
   return out;
@@ -134,6 +136,7 @@ std::string check_cost_file_for(const CostRun& run, const CostFile& file, const 
   compare_setup("number of parameters", setup.parameters, run.setup.parameters);
   compare_setup("format of the weights", setup.weights, run.setup.weights);
   compare_setup("type of K/V", setup.kv, run.setup.kv);
+  compare_setup("level of the kernels", setup.kernels, run.setup.kernels);
   compare_setup("number of threads", setup.threads, run.setup.threads);
   if (differs.empty()) return {};
   const std::string what = fmt::format("{}: is a cost model of something else:{}", path.string(), differs);

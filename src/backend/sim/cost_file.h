@@ -37,10 +37,11 @@ struct DeviceSetup {
   std::string parameters;  // how many the model has, as "6,738,415,616"
   std::string weights;     // their format, as "bf16"
   std::string kv;          // the type of K/V, as "int8"
+  std::string kernels;     // their level, as "avx2"
   std::string threads;     // how many compute
 };
 
-/// The setup in what Backend::describe says; a simulated device has none, and a GPU no threads.
+/// The setup in what Backend::describe says; a simulated device has none, and a GPU no kernels and threads.
 DeviceSetup setup_in(std::string_view device);
 
 /// What a run that uses a cost model knows of itself; empty: it does not know.
