@@ -163,11 +163,7 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
       refuse_if_given(command, flag, "with --device sim, which computes nothing");
     }
     const bool is_fitted = !options.cost.cost_file.empty();  // to formats that must be those of the flags
-    if (options.cost.machine) {
-      refuse_if_given(
-          command, "--dtype",
-          "with --machine; --quantization and --kv-cache-dtype say how weights and K/V are there");
-    } else if (!is_fitted) {
+    if (!options.cost.machine && !is_fitted) {
       refuse_if_given(command, "--quantization", "with --device sim, which computes nothing");
     }
     if (!options.cost.machine && !is_fitted && options.kv_cache_memory.empty() && !may_swap) {

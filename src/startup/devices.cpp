@@ -31,6 +31,7 @@ std::unique_ptr<backend::Backend> make_cpu(const EngineOptions& options, const m
 /// With what the options change of the config.
 SimulatedMachine machine_of(const EngineOptions& options, const model::ModelConfig& config) {
   ModelOutline outline = outline_of(options.model.model);
+  set_compute_type(outline, options.model.dtype);
   outline.config.windows = config.windows;
   const backend::ModelShape from_config = backend::cpu::model_shape(config, config.dtype);
   outline.shape.kv_windows = from_config.kv_windows;
