@@ -1,16 +1,18 @@
 // How well a fit of the times of steps foresees steps that it has not seen, on a machine whose speed changes.
 //   bench_fit MODEL [SECONDS [QUANTIZATION [EVERY]]]
-// Runs `quire calibrate`'s sweep, without swaps and with a prompt of its own for each sequence. Half of its
-// pieces, drawn by chance, are fitted, the others are foreseen. Each step's time is taken relative to that of
-// reference steps around it, so what is compared is the fit and not the machine's speed of that moment. The
-// engine's executor carries them out between the engine's steps: after each step three in which eight
-// sequences decode, and after each fourth step and each large one a chunk of a prompt. There are two kinds
+// Runs `quire calibrate`'s sweep, without swaps and with a prompt of its own for each sequence, and shuffled
+// among its pieces others of sizes between theirs. The sweep's are fitted, the others are foreseen. Each
+// step's time is taken relative to that of reference steps around it, so what is compared is the fit and not
+// the machine's speed of that moment. The engine's executor carries them out between the engine's steps:
+// after each step three in which eight sequences decode, and after each fourth step and each large one a
+// chunk of a prompt. There are two kinds
 // because what else runs on the machine slows a step of few tokens, which mostly reads weights, and one of
 // many, which mostly computes, by different factors. Beside each error stand two floors, below which no fit
 // comes: by how much equal steps of two pieces less than 2 s apart differ, and equal steps one after the
 // other. With EVERY, references of both kinds come only after each so many steps: enough where the machine
 // keeps its speed.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -23,6 +25,7 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -131,14 +134,32 @@ class Reference {
   double usual_ = 1;
 };
 
+/// A clock that can be made to forget some time, so that an engine counts it to no step.
+class ForgetfulClock final : public Clock {
+ public:
+  Nanos now() const override { return steady_.now() - forgotten_.load(); }
+  void forget(Nanos time) { forgotten_ += time; }
+
+ private:
+  SteadyClock steady_;
+  std::atomic<Nanos> forgotten_ = 0;
+};
+
 /// Keeps the records of an engine's steps, with references after each. The engine's thread calls it between
-/// two steps, when none is in flight, and counts its time to neither. A device that fails ends the program.
+/// two steps, when none is in flight, and by the engine's clock it takes no time. A device that fails ends
+/// the program.
 struct Collector final : engine::StepSink {
   explicit Collector(size_t every_so_many) : every(every_so_many) {}
 
   void take(const backend::StepRecord& record) noexcept override {
     records.push_back(record);
     if (records.size() % every != 0) return;
+    const Nanos start = clock.now();
+    measure_references(record);
+    clock.forget(clock.now() - start);
+  }
+
+  void measure_references(const backend::StepRecord& record) {
     const bool is_large = record.work.tokens() >= chunk.tokens();
     if (every > 1 || is_large || records.size() % kChunkEvery == 0) chunk.measure(records.size());
     decode.carry_out();  // not timed: it finds the caches as the step before left them
@@ -155,11 +176,42 @@ struct Collector final : engine::StepSink {
     return few * std::pow(many / few, std::clamp(part, 0.0, 1.0));
   }
 
-  const size_t every;  // steps there are references
+  const size_t every;    // steps there are references
+  ForgetfulClock clock;  // of the engine
   std::vector<backend::StepRecord> records;
   Reference decode{8, 64, 1};
   Reference chunk{1, 16, 64};
 };
+
+/// What is foreseen: fewer sequences, with shorter contexts, and shorter chunks than a piece that is fitted,
+/// and more than the next smaller one that is.
+cli::SweepPiece between(cli::SweepPiece piece) {
+  piece.decoding -= piece.decoding / 4;
+  piece.context -= piece.context / 4;
+  piece.chunk -= piece.chunk / 5;
+  piece.prompts = std::min(piece.prompts, piece.decoding);
+  return piece;
+}
+
+struct Plan {
+  cli::SweepPlan sweep;
+  std::vector<cli::SweepPiece> fitted;
+};
+
+Plan plan_of(const control::SchedulerConfig& config, double seconds) {
+  Plan plan{.sweep = cli::plan_sweep(config, seconds, false), .fitted = {}};
+  for (cli::SweepPiece& piece : plan.sweep.pieces) {
+    if (piece.decoding == 0) piece.chunks = 2;  // so that it has an equal
+    // Sequences that share a long prompt find its K/V in the caches, and no count of a step tells that.
+    if (piece.context > config.block_size) piece.prompts = piece.decoding;
+  }
+  plan.fitted = plan.sweep.pieces;
+  for (const cli::SweepPiece& piece : plan.fitted) {
+    const cli::SweepPiece other = between(piece);
+    if (std::ranges::find(plan.fitted, other) == plan.fitted.end()) plan.sweep.pieces.push_back(other);
+  }
+  return plan;
+}
 
 struct Step {
   backend::StepRecord record;
@@ -169,20 +221,25 @@ struct Step {
 };
 
 /// Runs the sweep. Afterwards there is no engine.
-std::vector<Step> measure(startup::LocalEngine& local, Collector& collector, const cli::SweepPlan& plan,
+std::vector<Step> measure(startup::LocalEngine& local, Collector& collector, const Plan& plan,
                           double seconds) {
-  std::vector<Nanos> ends;  // of the pieces
-  cli::run_sweep(local, plan, seconds, [&](double) { ends.push_back(local.clock.now()); });
+  struct Piece {
+    Nanos end;
+    bool fitted;
+  };
+  std::vector<Piece> pieces;
+  cli::run_sweep(local, plan.sweep, seconds, [&](double, const cli::SweepPiece& done) {
+    const bool fitted = std::ranges::find(plan.fitted, done) != plan.fitted.end();
+    pieces.push_back({collector.clock.now(), fitted});
+  });
   local.engine.reset();  // so the last step has its record and its references
   collector.decode.end();
   collector.chunk.end();
-  SplitMix64 random(11);
   std::vector<Step> steps;
   size_t piece = 0;
-  bool fitted = random.below(2) == 0;
   for (const backend::StepRecord& record : collector.records) {
-    for (; piece + 1 < ends.size() && ends[piece] <= record.started; ++piece) fitted = random.below(2) == 0;
-    steps.push_back({record, piece, fitted, collector.speed_at(steps.size())});
+    while (piece + 1 < pieces.size() && pieces[piece].end <= record.started) ++piece;
+    steps.push_back({record, piece, pieces[piece].fitted, collector.speed_at(steps.size())});
   }
   return steps;
 }
@@ -291,15 +348,10 @@ void run(const std::string& model, double seconds, const std::string& quantizati
   collector.decode.begin(local);
   collector.chunk.begin(local);
   local.engine =
-      std::make_unique<engine::Engine>(local.config, *local.tokenizer, *local.executor, local.clock, nullptr,
-                                       nullptr, nullptr, nullptr, &collector);
-  cli::SweepPlan plan = cli::plan_sweep(local.config.scheduler, seconds, false);
-  for (cli::SweepPiece& piece : plan.pieces) {
-    if (piece.decoding == 0) piece.chunks = 2;  // so that it has an equal
-    // Sequences that share a long prompt find its K/V in the caches, and no count of a step tells that.
-    if (piece.context > local.config.scheduler.block_size) piece.prompts = piece.decoding;
-  }
-  const std::vector<Step> steps = measure(local, collector, plan, seconds);
+      std::make_unique<engine::Engine>(local.config, *local.tokenizer, *local.executor, collector.clock,
+                                       nullptr, nullptr, nullptr, nullptr, &collector);
+  const std::vector<Step> steps =
+      measure(local, collector, plan_of(local.config.scheduler, seconds), seconds);
   std::vector<backend::StepRecord> fitted;
   std::vector<double> speeds;
   for (const Step& step : steps) {

@@ -185,7 +185,7 @@ Measured measure(Options& options) {
   out.plan = plan.summary;
   Progress progress("calibrate", 1000);
   uint64_t shown = 0;
-  out.interrupted = !run_sweep(local, plan, options.seconds, [&](double part) {
+  out.interrupted = !run_sweep(local, plan, options.seconds, [&](double part, const SweepPiece&) {
     const auto now = static_cast<uint64_t>(part * 1000);
     progress.advance(now - std::min(now, shown));
     shown = std::max(shown, now);

@@ -109,7 +109,7 @@ std::vector<backend::StepRecord> StepCollector::records(size_t first) const {
 }
 
 bool run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,
-               const std::function<void(double)>& advance) {
+               const std::function<void(double, const SweepPiece&)>& advance) {
   std::vector<SweepPiece> pieces = plan.pieces;
   SplitMix64 random(7);
   const Nanos start = local.clock.now();
@@ -122,7 +122,8 @@ bool run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double second
       for (size_t i = 0; i < pieces.size() && (round == 0 || passed() < seconds); ++i) {
         sweep.run(pieces[i]);
         const double of_round = static_cast<double>(i + 1) / static_cast<double>(pieces.size());
-        advance(std::min(1.0, round == 0 ? std::min(of_round, passed() / seconds) : passed() / seconds));
+        advance(std::min(1.0, round == 0 ? std::min(of_round, passed() / seconds) : passed() / seconds),
+                pieces[i]);
       }
     }
   } catch (const Interrupted&) {

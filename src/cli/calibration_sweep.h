@@ -27,10 +27,11 @@ class StepCollector final : public engine::StepSink {
 /// short and long contexts; chunks of prompts of all lengths, with nothing and with much before them; both in
 /// one step; forks, which copy a block; and more than the pool holds, so that blocks are moved to the host
 /// and back. All of it in rounds in a random order, so that a machine whose speed changes does so for all
-/// kinds of steps alike, for `seconds`, but at least until one round is done. `advance(done)`: the part of it
-/// that is done, from 0 to 1. Returns false if Ctrl-C ended it early. None of its requests runs
-/// afterwards, and the engine takes no others. Throws Error if a request fails.
+/// kinds of steps alike, for `seconds`, but at least until one round is done. `advance` gets, after each
+/// piece, the part of the time that is over, from 0 to 1, and that piece. Returns false if Ctrl-C ended it
+/// early. None of its requests runs afterwards, and the engine takes no others. Throws Error if a request
+/// fails.
 bool run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,
-               const std::function<void(double)>& advance);
+               const std::function<void(double, const SweepPiece&)>& advance);
 
 }  // namespace quire::cli

@@ -18,6 +18,8 @@ struct SweepPiece {
   uint32_t chunk = 0;     // a prompt of so many tokens that joins them; 0: none
   uint32_t chunks = 0;    // how often one does
   bool swaps = false;     // the pool is too small for all, so some are preempted and moved to the host
+
+  bool operator==(const SweepPiece&) const = default;
 };
 
 /// All pieces, which are done once a round, and what a user should know of them.
