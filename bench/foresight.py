@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How well quire foresees a server, in four parts (--part, all by default); positive errors: the prediction is too long.
 
-  bench/foresight.py [--part workloads|slo|policies|machine ...] [--workload NAME ...] [--repeats 3] [--requests 2000] [--seconds 60]
+  bench/foresight.py [--part workloads|slo|policies|machine ...] [--workload NAME ...] [--repeats 3] [--at-once 1] [--requests 2000] [--seconds 60]
 
 The first three have a device that hides its costs, served over HTTP. It is a cost model written here, whose steps deviate by up to a
 tenth. `quire calibrate` sees it only by the steps of a server under two other loads. How long a server takes to receive a request is
@@ -19,6 +19,7 @@ machine    --real-model on this machine: five runs, measured and predicted in tu
            the run in which one sequence decodes alone
 """
 import argparse
+import concurrent.futures
 import contextlib
 import csv
 import datetime
@@ -170,14 +171,14 @@ class Foresight:
 
     def __init__(self, options, folder):
         self.quire, self.model = options.quire, options.model
-        hidden, self.fitted, self.out, self.log, self.trace = (
-            pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json", "steps.log", "trace.csv"))
+        self.folder = pathlib.Path(folder)
+        hidden, self.fitted, self.out, self.trace = (self.folder / name for name in ("hidden.json", "fitted.json", "out.json", "trace.csv"))
         hidden.write_text(json.dumps(scaled(hidden_device(), 1 / options.speed), separators=(",", ":")))
         self.device = ["--cost", hidden, "--cost-jitter", "--force"]
         # The steps of a server, which sends tokens to connections between them; a sweep has none.
         logs = []
         for i, (load, engine) in enumerate(LEARNED):
-            logs += ["--from", pathlib.Path(folder) / f"learned{i}.log"]
+            logs += ["--from", self.folder / f"learned{i}.log"]
             with self.server(*engine, "--step-log", logs[-1], repeat=-1 - i) as url:
                 self.measure(url, *faster(load, options.speed), "--seed", 101 + i, "--requests", 800)
         said = run(self.quire, "calibrate", *logs, "-o", self.fitted)
@@ -243,18 +244,23 @@ def workloads(of, options):
             write_trace(TRACE, of.trace, options.requests)
             both = [of.trace if word == TRACE_HERE else word for word in both]
         both = [*faster(both, options.speed), "--requests", options.requests]
-        measured, late = [], []
-        for repeat in range(options.repeats):
-            with of.server(*engine, "--step-log", of.log, repeat=repeat) as url:
-                measured.append(of.measure(url, *both))
-            late.append(lateness(of.log))  # more than some thousandths: something else ran on the machine
+
+        def once(repeat):
+            log = of.folder / f"steps{repeat}.log"
+            with of.server(*engine, "--step-log", log, repeat=repeat) as url:
+                result = of.measure(url, *both)
+            return result, lateness(log)  # more than some thousandths: something else ran on the machine
+
+        # A server on the hidden device sleeps nearly all the time.
+        with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+            measured, late = zip(*pool.map(once, range(options.repeats)))
         predicted = [of.predict(*engine, *both, "--jitter-seed", seed) for seed in range(PREDICTIONS)]
         # The slowest requests follow from single deviations: one run says little about another of the same server.
         middle = {figure: [statistics.median(each[of_][part] for each in runs) for runs in (measured, predicted)] for figure, of_, part in FIGURES}
         slowest = [[each["ttft_ns"]["p99"] for each in runs] for runs in (measured, predicted)]
         row(name, *(percent(foreseen / real - 1) for real, foreseen in middle.values()),
             f"{middle['mean TTFT'][0] / 1e6:.1f}, {middle['mean TPOT'][0] / 1e6:.2f}", ", ".join(f"{each / 1e6:.1f}" for each in slowest[0]),
-            f"{middle['p99 TTFT'][1] / 1e6:.1f}, {span(slowest[1])}", ", ".join(map(percent, late)))
+            f"{middle['p99 TTFT'][1] / 1e6:.1f}, {span(slowest[1])}", f"{percent(min(late))} to {percent(max(late))}")
 
 
 OBJECTIVES = ["ttft=150ms,attainment=90", "tpot=20ms,attainment=95", "ttft=200ms,e2e=1500ms,attainment=95"]
@@ -397,6 +403,7 @@ def main():
     parser.add_argument("--workload", choices=[name for name, *_ in WORKLOADS], action="append", help="of the part workloads; all by default")
     parser.add_argument("--speed", type=float, default=1, help="of the hidden device and of the workloads' time; the other parts want 1")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each of the workloads")
+    parser.add_argument("--at-once", type=int, default=1, help="so many of these runs at a time, each with a server of its own")
     parser.add_argument("--requests", type=int, default=2000, help="of each of the workloads")
     parser.add_argument("--slo-requests", type=int, default=400, help="of each run of the search")
     parser.add_argument("--policy-requests", type=int, default=200, help="of each policy, pool and seed")
