@@ -88,13 +88,20 @@ std::vector<TokenId> WorkloadSource::prompt(size_t number) {
 
 TokenList WorkloadSource::prompt_on_demand(size_t number) {
   const RequestPtr& of = taken_.at(number).request;
-  if (of->request.continues || keeps_answer(number)) return prompt(number);
+  if (of->request.continues) return prompt(number);
+  if (keeps_answer(number)) histories_[number];
   return TokenList(std::make_unique<PromptMaker>(settings(), of));
+}
+
+void WorkloadSource::begin_history(size_t number, std::vector<TokenId>& history) const {
+  if (history.empty()) history = prompt_of(settings(), number, request(number));
 }
 
 void WorkloadSource::add_to_history(size_t number, TokenId token) {
   const auto at = histories_.find(number);
-  if (at != histories_.end()) at->second.push_back(token);
+  if (at == histories_.end()) return;
+  begin_history(number, at->second);
+  at->second.push_back(token);
 }
 
 void WorkloadSource::make_due(RequestPtr request, Nanos before_ended) {
@@ -103,6 +110,7 @@ void WorkloadSource::make_due(RequestPtr request, Nanos before_ended) {
 }
 
 void WorkloadSource::ended(size_t number, Nanos now) {
+  if (const auto at = histories_.find(number); at != histories_.end()) begin_history(number, at->second);
   RequestPtr after = std::move(taken_.extract(number).mapped().after);
   if (after == nullptr) return;
   if (auto history = histories_.extract(number)) {

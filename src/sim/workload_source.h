@@ -48,8 +48,8 @@ class WorkloadSource {
   std::optional<size_t> next_turn(size_t number) const;
   /// Its prompt; once.
   std::vector<TokenId> prompt(size_t number);
-  /// The same, made when it is read, and again when it was forgotten; of a conversation of several turns, at
-  /// once. May outlive the request, but not this source.
+  /// The same, made when it is read, and again when it was forgotten; of a later turn, at once. May outlive
+  /// the request, but not this source.
   TokenList prompt_on_demand(size_t number);
   /// Whether another request continues it; of others, sampled() has no effect.
   bool keeps_answer(size_t number) const { return next_turn(number).has_value(); }
@@ -81,6 +81,8 @@ class WorkloadSource {
       return at != other.at ? at > other.at : request->number > other.request->number;
     }
   };
+  /// That of a first turn has no tokens before this.
+  void begin_history(size_t number, std::vector<TokenId>& history) const;
   void add_to_history(size_t number, TokenId token);
   void make_due(RequestPtr request, Nanos before_ended);
   bool first_is_next() const;

@@ -378,7 +378,8 @@ TEST(WorkloadSource, MakesOnDemandWhatItWouldMakeAtOnce) {
     EXPECT_TRUE(std::ranges::equal(later, now));
     continued += workload.requests[index].continues ? 1 : 0;
     // An answer may end early.
-    const uint32_t length = index % 3 == 0 ? 1 : workload.requests[index].output_length;
+    const uint32_t length =
+        index % 4 < 2 ? static_cast<uint32_t>(index % 4) : workload.requests[index].output_length;
     for (WorkloadSource* source : {&eager, &lazy}) {
       for (uint32_t i = 0; i < length; ++i) source->sampled(index, static_cast<TokenId>(i));
       source->ended(index, 1);
