@@ -16,7 +16,8 @@ slo        the largest rate that meets an objective, three of them, by bisection
 policies   for each pair of scheduling policies and two pools: does the prediction have the same winner, wherever the difference exceeds
            the spread over the seeds
 machine    --real-model on this machine: five runs, measured and predicted in turn; how fast the machine was is taken from the steps of
-           the run in which one sequence decodes alone
+           the run in which one sequence decodes alone, and a request's way there and back from two runs under other loads: by how
+           much TTFT was longer for the clients than for the engine
 """
 import argparse
 import concurrent.futures
@@ -33,6 +34,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 TRACE = pathlib.Path(os.environ.get("QUIRE_DATA", "../shared/data")) / "traces-azure/AzureLLMInferenceTrace_conv.csv"
 TRACE_HERE = "TRACE"  # in the flags of a load: the file that write_trace has written
@@ -349,31 +351,38 @@ def machine(options, folder):
         return ["--rate", rate, "--seed", seed, "--prompt-len", "uniform:20:100", "--output-len", "uniform:20:60", "--requests", options.real_requests]
 
     def serve(path, *flags):
+        """The load's figures, and the mean TTFT by the engine's clock in ns."""
         with Server(options.quire, options.real_model, [*weights, *engine, "--step-log", path], device="cpu") as url:
-            return json.loads(run(options.quire, "bench", "serve", "--url", url, *flags, "--json"))
+            result = json.loads(run(options.quire, "bench", "serve", "--url", url, *flags, "--json"))
+            with urllib.request.urlopen(url + "/metrics") as answer:
+                metrics = answer.read().decode()
+        total, count = (float(re.search(rf"^vllm:time_to_first_token_seconds_{part}{{.*}} (.*)$", metrics, re.MULTILINE)[1]) for part in ("sum", "count"))
+        return result, total / count * 1e9
 
     # Two fits: of the sweep, which has the machine to itself, and of the steps of a server under two other rates.
     files = {"sweep": folder / "sweep.json", "logs of a server": folder / "logs.json"}
     said = run(options.quire, "calibrate", options.real_model, *weights, *engine, "--seconds", options.seconds, "-o", files["sweep"])
-    logs = []
+    logs, ways = [], []
     for i, rate in enumerate((options.real_rate * 0.6, options.real_rate * 1.2)):
         logs.append(folder / f"learn{i}.log")
-        serve(logs[-1], *load(rate, 101 + i))
+        result, by_engine = serve(logs[-1], *load(rate, 101 + i))
+        ways.append(result["ttft_ns"]["mean"] - by_engine)
     said += run(options.quire, "calibrate", *[word for path in logs for word in ("--from", path)], "-o", files["logs of a server"])
-    way = Way(options.quire, options.model)
-    print(f"{said}{way}", file=sys.stderr)
+    # Where steps compute on all cores, what is not a step waits for one of them.
+    way = ["--latency-us", round(statistics.mean(ways) / 1000)]
+    print(f"{said}a request's way there and back, by the same two runs, takes {way[1]} us", file=sys.stderr)
     costs = {name: json.loads(path.read_text()) for name, path in files.items()}
     figures = [("mean TTFT ms", lambda r: r["ttft_ns"]["mean"] / 1e6), ("mean TPOT ms", lambda r: r["tpot_ns"]["mean"] / 1e6),
                ("mean E2E ms", lambda r: r["e2e_ns"]["mean"] / 1e6), ("output tokens/s", lambda r: r["output_tokens_per_second"])]
     measured, predicted, speeds = [], {name: [] for name in costs}, {name: [] for name in costs}
     for _ in range(5):
         flags = load(options.real_rate)
-        measured.append(serve(log, *flags))
+        measured.append(serve(log, *flags)[0])
         for name, cost in costs.items():
             factor, steps = reference_factor(cost, log)
             speeds[name].append(f"{factor:.2f}")
             now.write_text(json.dumps(scaled(cost, factor), separators=(",", ":")))
-            run(options.quire, "simulate", "--cost", now, "--cost-jitter", *way.flags(flags), *engine, *flags, "--json", out)
+            run(options.quire, "simulate", "--cost", now, "--cost-jitter", *way, *engine, *flags, "--json", out)
             predicted[name].append(json.loads(out.read_text()))
         log.unlink()
     for name, each in speeds.items():
