@@ -35,7 +35,7 @@ constexpr std::string_view kStyle = R"html(</title>
 }
 * { box-sizing: border-box; }
 body {
-  margin: 0 auto; padding: 20px 16px; max-width: 1100px; background: var(--page); color: var(--ink);
+  margin: 0 auto; padding: 20px 16px; max-width: 1200px; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "Liberation Sans", sans-serif;
   font-variant-numeric: tabular-nums;
 }
