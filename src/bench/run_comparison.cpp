@@ -1,6 +1,7 @@
 #include "bench/run_comparison.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <utility>
 
@@ -117,10 +118,10 @@ std::vector<std::string> pair_texts(const Comparison& of) {
   std::vector<std::string> out;
   for (const PairedTime& each : of.times) {
     out.push_back(
-        fmt::format("{}: the second takes {:+.2f} ms in the middle (median over {} pairs of the same "
-                    "request), and is slower for {:.1f} %",
-                    each.name, static_cast<double>(each.median) / 1e6, with_commas(each.pairs),
-                    percent(each.slower, each.pairs)));
+        fmt::format("{}: in the median of {} pairs of the same request the second takes {:.2f} ms {}; it is "
+                    "slower for {:.1f} % of them",
+                    each.name, with_commas(each.pairs), std::abs(static_cast<double>(each.median)) / 1e6,
+                    each.median < 0 ? "less" : "more", percent(each.slower, each.pairs)));
   }
   return out;
 }

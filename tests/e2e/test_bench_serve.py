@@ -163,7 +163,7 @@ def test_a_prediction_is_laid_over_a_measurement(server, tmp_path):
     done = quire("bench", "serve", "--url", server.url, *flags, "--json", "--overlay", predicted, "--html", out)
     measured.write_bytes(done.stdout)
     page = out.read_text()
-    assert "Two runs side by side" in page and "predicted.json" in page and "over 6 pairs of the same request" in page
+    assert "Two runs side by side" in page and "predicted.json" in page and "of 6 pairs of the same request" in page
     assert json.loads(done.stdout)["flags"]["--rate"] == "50"
     over = quire("simulate", *flags, "--html", tmp_path / "sim.html", "--overlay", measured)
     assert over.returncode == 0 and "measured.json" in (tmp_path / "sim.html").read_text()

@@ -79,7 +79,7 @@ def test_compare_pairs_requests_and_names_what_differs(tmp_path):
         assert of["figures"][key]["a"] * 1e6 == pytest.approx(first[ours]["p99"])
         assert of["figures"][key]["ratio"] == pytest.approx(second[ours]["p99"] / first[ours]["p99"])
     assert of["settings"]["cost: decode_ns"]["b"] == "30000000" and "scheduler: num_blocks" not in of["settings"]
-    assert re.search(r"^cost: decode_ns +\d+ +30000000", said, re.M) and "over 50 pairs of the same request" in said
+    assert re.search(r"^cost: decode_ns +\d+ +30000000", said, re.M) and "of 50 pairs of the same request" in said
     differences = sorted(y[3] - x[3] for x, y in zip(first["records"], second["records"]))
     assert of["paired_times"]["E2E"]["median_difference_ns"] == differences[25]
     same = quire("simulate", "--compare", a, a).stdout.decode()
