@@ -256,9 +256,18 @@ void print_results(const Options& options, const Followers& followers, const sim
   }
 }
 
+/// Throws Error if the bound is not known of this K/V (sim/eviction_bound.h). A model says its windows itself.
+void check_bound(const Options& options, const control::SchedulerConfig& config) {
+  if (!options.eviction_bound || config.kv_windows == std::vector<uint32_t>{0}) return;
+  throw Error(
+      "--eviction-bound: is not known of a --model with a sliding window, which frees blocks of running "
+      "sequences");
+}
+
 int simulate(Options& options) {
   if (options.of.demo) use_demo_workload(options.of.workload);
   const sim::SimulationConfig config = simulation_config(options.of);
+  check_bound(options, config.scheduler);
   check_outputs(options);
   std::optional<bench::RunData> other;
   if (!options.overlay.empty()) other = bench::read_run(options.overlay);

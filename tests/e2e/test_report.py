@@ -9,6 +9,7 @@ import pytest
 
 from test_bench_serve import Page
 from test_cli import quire
+from test_plan import LLAMA_2_7B
 
 BUSY = ["--requests", 120, "--rate", 14, "--prompt-len", "lognormal:200:0.8", "--output-len", "uniform:10:150", "--shared-prefix-len", 64,
         "--shared-prefixes", 4, "--num-blocks", 300, "--tenants", 3, "--priorities", 2, "--slo", "ttft=1s,tpot=60ms"]
@@ -92,7 +93,7 @@ def test_compare_pairs_requests_and_names_what_differs(tmp_path):
     (["{a}", "{a}", "--demo"], 2, "--demo: changes nothing with --compare"),
     (["{a}", "missing.json"], 1, "missing.json: no such file"),
     (["{a}", "{cut}"], 1, "cut.json: at byte"),
-    (["{wrong}", "{a}"], 1, "wrong.json: key 'records': record 3: 12 fields were expected"),
+    (["{wrong}", "{a}"], 1, "wrong.json: key 'records': record 3: 13 fields were expected"),
     (["{a}", "{a}", "--json", "{a}"], 1, "a.json: is not a comparison of quire simulate"),
 ])
 def test_compare_refuses(tmp_path, flags, status, said):
@@ -145,6 +146,18 @@ def test_the_bound_knows_the_answers_that_conversations_return(tmp_path):
     quire("simulate", "--users", 10, "--turns", 4, "--requests", 80, "--num-blocks", 20000, "--eviction-bound", "--json", out)
     of = json.loads(out.read_text())
     assert of["prefix_hit_tokens"] == of["prefix_hit_tokens_bound"] > 0.5 * of["prefix_queried_tokens"]
+
+
+@pytest.mark.parametrize("more", [{"sliding_window": 256}, {"sliding_window": 256, "layer_types": ["full_attention", "sliding_attention"] * 16}])
+def test_the_bound_is_refused_where_a_model_has_a_window(tmp_path, more):
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA_2_7B, "architectures": ["MistralForCausalLM"], "model_type": "mistral", **more}))
+    flags = ["simulate", "--machine", "a100", "--model", tmp_path, "--requests", 20]
+    done = quire(*flags, "--eviction-bound", check=False)
+    assert done.returncode == 2 and done.stdout == b""
+    assert "--eviction-bound: is not known of a --model with a sliding window" in done.stderr.decode()
+    quire(*flags)  # which runs without it
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_2_7B))
+    assert "if evictions knew the future" in quire(*flags, "--eviction-bound").stdout.decode()
 
 
 # ---- in a browser ----
