@@ -75,9 +75,8 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
 
 std::vector<std::string> complaints_of(const LoadReport& report) {
   std::vector<std::string> out;
-  if (report.unfinished > 0) {
-    out.push_back(
-        fmt::format("Interrupted: {} of {} requests had not ended.", report.unfinished, report.requests));
+  if (std::string text = sim::interruption_text(report.unfinished, report.requests); !text.empty()) {
+    out.push_back(std::move(text));
   }
   for (const LoadErrors& each : report.errors)
     out.push_back(fmt::format("{} failed: {}", each.count, each.example));

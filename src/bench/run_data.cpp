@@ -130,10 +130,8 @@ RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& reque
   if (builder.slo().any()) run.good = report.good;
   run.complaints = sim::refusal_texts(report.totals);
   for (std::string& each : run.complaints) each = "Refused: " + each;
-  const uint64_t open = report.requests - report.totals.finished - report.totals.refused;
-  if (open > 0) {
-    run.complaints.push_back(fmt::format("Interrupted: {} of {} requests had not ended.", with_commas(open),
-                                         with_commas(report.requests)));
+  if (std::string text = sim::interruption_text(report.unfinished(), report.requests); !text.empty()) {
+    run.complaints.push_back(std::move(text));
   }
   if (const std::string text = sim::extrapolation_text(report); !text.empty()) {
     run.complaints.push_back(text + ".");
@@ -148,7 +146,8 @@ RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& reque
   const uint32_t choices = builder.simulation().settings().choices;
   run.records.reserve(records.size());
   for (size_t i = 0; i < records.size(); ++i) {
-    const sim::RequestRecord& record = records[i];
+    const sim::KeptRequest& record = records[i];
+    if (!record.has_history()) continue;
     run.records.push_back({.number = i + 1,
                            .arrival = record.arrival,
                            .first = record.first_token,
@@ -180,7 +179,7 @@ std::vector<RunFigure> figures_of(const RunData& run) {
   out.push_back({"requests/s", "", run.per_second(run.finished)});
   if (run.good) {
     out.push_back({"good requests/s", "", run.per_second(*run.good)});
-    out.push_back({"attainment", "%", percent(*run.good, run.requests)});
+    out.push_back({"attainment", "%", percent(*run.good, run.ended())});
   }
   add_times(out, "TTFT", run.ttft);
   add_times(out, "TPOT", run.tpot);

@@ -81,6 +81,8 @@ struct RunData {
   bool has_cached = false;  // whether the timeline has the cached share of the pool
   std::string no_timeline;
 
+  /// Of a run that was broken off, fewer than all.
+  uint64_t ended() const { return finished + not_finished; }
   double per_second(uint64_t count) const { return static_cast<double>(count) / seconds; }
 };
 

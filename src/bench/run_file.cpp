@@ -189,6 +189,14 @@ void read_common(const JsonObject& root, RunData& run) {
   if (run.slo.any() && !has_slo) run.settings.emplace_back("--slo", run.slo.text());
 }
 
+/// Says so if it was broken off.
+void note_interruption(RunData& run) {
+  const uint64_t unfinished = run.requests - std::min(run.requests, run.ended());
+  if (std::string text = sim::interruption_text(unfinished, run.requests); !text.empty()) {
+    run.complaints.insert(run.complaints.begin(), std::move(text));
+  }
+}
+
 RunData read_load(const JsonObject& root) {
   if (root.has("rows"))
     throw root.error("rows", "is a table of several loads, which cannot be laid over one run");
@@ -197,6 +205,7 @@ RunData read_load(const JsonObject& root) {
   read_common(root, run);
   run.not_finished = whole_number(root, "failed");
   run.tokens_said = !root.boolean_or("tokens_are_pieces", false);
+  note_interruption(run);
   read_records(root, 1, "error", run);
   return run;
 }
@@ -224,6 +233,7 @@ RunData read_simulation(const JsonObject& root) {
   run.preemptions = whole_number_if(root, "preemptions");
   run.evictions = whole_number_if(root, "evictions");
   run.complaints = complaints_of_times(root);
+  note_interruption(run);
   read_records(root, static_cast<uint32_t>(root.integer_or("choices", 1, 1, 1 << 20)), "refused", run);
   return run;
 }

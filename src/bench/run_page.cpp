@@ -20,9 +20,11 @@ PageFacts tiles(const RunData& run) {
     out.emplace_back(fmt::format("{:.2f}", run.per_second(*run.good)),
                      fmt::format("of them within the objectives ({} of {})", with_commas(*run.good),
                                  with_commas(run.finished)));
-    out.emplace_back(fmt::format("{:.1f} %", percent(*run.good, run.requests)),
-                     fmt::format("of all requests met {}: {}", run.slo.text(),
-                                 run.slo.attained(*run.good, run.requests) ? "enough" : "too few"));
+    out.emplace_back(
+        fmt::format("{:.1f} %", percent(*run.good, run.ended())),
+        fmt::format("of {} met {}: {}",
+                    run.ended() < run.requests ? "the requests that had ended" : "all requests",
+                    run.slo.text(), run.slo.attained(*run.good, run.ended()) ? "enough" : "too few"));
   }
   out.emplace_back(fmt::format("{:.2f} s", run.seconds), "from start to end");
   out.emplace_back(with_commas(run.prompt_tokens), "prompt tokens");
@@ -76,7 +78,7 @@ std::string groups_table(const RunData& run, std::string_view kind, std::string_
                           ms(of.ttft, &Percentiles::p99), ms(of.tpot, &Percentiles::mean),
                           ms(of.tpot, &Percentiles::p99), ms(of.e2e, &Percentiles::mean),
                           ms(of.e2e, &Percentiles::p99)});
-    if (run.good) table.rows.back().push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
+    if (run.good) table.rows.back().push_back(fmt::format("{:.1f}", percent(of.good, of.ended())));
   }
   if (table.rows.size() < 2) return {};
   constexpr size_t kMost = 200;

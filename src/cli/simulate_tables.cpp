@@ -58,10 +58,12 @@ std::string request_table(const sim::KeptRequests& requests, const sim::Slo& slo
   const uint32_t choices = requests.simulation().settings().choices;
   size_t number = 0;
   for (const sim::KeptRequest& record : requests.records()) {
+    ++number;
+    if (!record.has_history()) continue;
     const auto time = [](Nanos at) { return at < 0 ? std::string() : std::to_string(at); };
     const std::optional<Nanos> each = record.tpot(choices);
     const bool done = record.finished >= 0;
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", ++number, record.line,
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", number, record.line,
                        record.tenant, record.priority, time(record.arrival), time(record.admitted),
                        time(record.first_token), time(record.finished), done ? time(record.ttft()) : "",
                        done && each ? time(*each) : "", record.prompt_tokens, record.output_tokens,

@@ -30,7 +30,7 @@ class StepTable {
 };
 
 extern const FileKind kRequestTable;
-/// A row for each request; empty cells: it did not happen.
+/// A row for each request with a history; empty cells: it did not happen.
 std::string request_table(const sim::KeptRequests& requests, const sim::Slo& slo,
                           const std::string& costs_of);
 

@@ -44,6 +44,10 @@ void print_summary(const sim::SimulationReport& report, const sim::SimulationCon
   }
   line("requests",
        fmt::format("{} finished, {} refused", with_commas(totals.finished), with_commas(totals.refused)));
+  if (report.unfinished() > 0) {
+    line("interrupted", fmt::format("{} of {} requests had not ended", with_commas(report.unfinished()),
+                                    with_commas(report.requests)));
+  }
   for (size_t i = 0; i < refusals.size(); ++i) line(i == 0 ? "refused" : "", refusals[i]);
   line("virtual time", fmt::format("{:.3f} s, {:.3f} s of it in {} steps", elapsed, as_seconds(totals.busy),
                                    with_commas(totals.steps)));
@@ -82,11 +86,12 @@ void print_summary(const sim::SimulationReport& report, const sim::SimulationCon
     line("deadlines",
          fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
   }
-  if (slo.any()) {
-    line("objectives", fmt::format("{} of {} requests met {}: {:.2f} % ({}), {:.2f} good requests/s",
-                                   with_commas(report.good), with_commas(report.requests), slo.text(),
-                                   percent(report.good, report.requests),
-                                   slo.attained(report.good, report.requests) ? "enough" : "too few",
+  if (slo.any() && report.ended() > 0) {
+    line("objectives", fmt::format("{} of {} requests{} met {}: {:.2f} % ({}), {:.2f} good requests/s",
+                                   with_commas(report.good), with_commas(report.ended()),
+                                   report.unfinished() > 0 ? " that had ended" : "", slo.text(),
+                                   percent(report.good, report.ended()),
+                                   slo.attained(report.good, report.ended()) ? "enough" : "too few",
                                    report.per_second(report.good)));
   }
 
@@ -126,7 +131,7 @@ void print_groups(const char* name, std::vector<sim::GroupOutcome> groups, const
            ms(of.e2e, &Percentiles::mean),
            ms(of.e2e, &Percentiles::p99),
            of.finished > 0 ? fmt::format("{:.1f}", percent(of.in_time, of.finished)) : "-"};
-    if (slo.any()) row.push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
+    if (slo.any()) row.push_back(fmt::format("{:.1f}", percent(of.good, of.ended())));
   }
   fmt::print("\n{}", table.text(1));
   if (groups.size() > kMost) {

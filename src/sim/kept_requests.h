@@ -14,6 +14,9 @@ struct KeptRequest : RequestRecord {
   uint32_t line = 0;  // of the trace; 0: there is none
   uint32_t tenant = 0;
   int32_t priority = 0;
+
+  /// Whether it was sent, or refused unsent. A run that is broken off leaves others.
+  bool has_history() const { return arrival >= 0 || refused.has_value(); }
 };
 
 /// Keeps what became of each request of a simulation, in some 100 bytes. Not thread-safe.

@@ -118,6 +118,12 @@ std::string extrapolation_text(uint64_t extrapolated, uint64_t steps) {
       with_commas(extrapolated), with_commas(steps));
 }
 
+std::string interruption_text(uint64_t unfinished, uint64_t requests) {
+  if (unfinished == 0) return {};
+  return fmt::format("Interrupted: {} of {} requests had not ended.", with_commas(unfinished),
+                     with_commas(requests));
+}
+
 std::string_view refusal_key(Refusal why) {
   constexpr std::string_view kKeys[] = {"too_long_for_model", "too_long_for_pool", "queue_full",
                                         "conversation"};

@@ -24,6 +24,7 @@ struct GroupOutcome {
   uint64_t in_time = 0;  // as in SimulationReport
   uint64_t good = 0;
   uint64_t output_tokens = 0;
+  uint64_t ended() const { return finished + refused; }
   Percentiles ttft;
   Percentiles tpot;
   Percentiles e2e;
@@ -32,7 +33,7 @@ struct GroupOutcome {
 /// The result of a simulation. Integers; the caller computes ratios. All percentiles are exact if no more
 /// than TimeSummary::kMostExact requests have finished, else within 0.1 %.
 struct SimulationReport {
-  uint64_t requests = 0;
+  uint64_t requests = 0;       // of the workload
   uint64_t good = 0;           // that met the objectives; without any, all that finished
   uint64_t prompt_tokens = 0;  // of finished requests; so are the next six
   uint64_t output_tokens = 0;
@@ -48,6 +49,10 @@ struct SimulationReport {
   uint64_t decision_digest = 0;  // Scheduler::digest(), which quire explain --replay compares
   uint64_t extrapolated = 0;     // SimExecutor::extrapolated()
 
+  /// Of a run that was broken off, fewer than all: what it attains is known of these only.
+  uint64_t ended() const { return totals.finished + totals.refused; }
+  /// Those of which some may not have arrived.
+  uint64_t unfinished() const { return requests - ended(); }
   double seconds() const { return static_cast<double>(elapsed > 0 ? elapsed : 1) / 1e9; }
   double per_second(uint64_t count) const { return static_cast<double>(count) / seconds(); }
 };
@@ -108,6 +113,9 @@ std::string extrapolation_text(uint64_t extrapolated, uint64_t steps);
 inline std::string extrapolation_text(const SimulationReport& report) {
   return extrapolation_text(report.extrapolated, report.totals.steps);
 }
+
+/// "Interrupted: 3 of 30 requests had not ended."; "" if all had.
+std::string interruption_text(uint64_t unfinished, uint64_t requests);
 
 /// In a file: "too_long_for_pool".
 std::string_view refusal_key(Refusal why);

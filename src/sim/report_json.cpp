@@ -94,6 +94,8 @@ json::object to_json(const SimulationReport& report, const SimulationConfig& con
   root["digest"] = fmt::format("{:016x}", report.digest);
   root["elapsed_ns"] = report.elapsed;
   root["requests"] = report.requests;
+  root["interrupted"] = report.unfinished() > 0;
+  root["unfinished"] = report.unfinished();
   root["finished"] = totals.finished;
   root["refused"] = totals.refused;
   json::object refused_by;
@@ -146,15 +148,18 @@ void add_requests(json::object& root, const ReportBuilder& report, const KeptReq
   root["choices"] = settings.choices;
   root["tenants"] = to_json(report.by_tenant(), "tenant");
   root["priorities"] = to_json(report.by_priority(), "priority");
-  root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns",
-                           "prompt_tokens", "output_tokens", "cached_tokens",  "preemptions",
-                           "refused",       "line",          "tenant",         "priority"};
+  root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns", "prompt_tokens",
+                           "output_tokens", "cached_tokens", "preemptions",    "refused",     "line",
+                           "tenant",        "priority",      "request"};
   json::array records;
+  uint64_t number = 0;
   for (const KeptRequest& of : requests.records()) {
+    ++number;
+    if (!of.has_history()) continue;
     records.push_back({of.arrival, of.admitted, of.first_token, of.finished, of.prompt_tokens,
                        of.output_tokens, of.cached_tokens, of.preemptions,
                        of.refused ? json::value(refusal_key(*of.refused)) : json::value(), of.line, of.tenant,
-                       of.priority});
+                       of.priority, number});
   }
   root["records"] = std::move(records);
 }

@@ -18,7 +18,8 @@ boost::json::value slo_json(const Slo& slo);
 /// All figures but those of single requests.
 boost::json::object to_json(const SimulationReport& report, const SimulationConfig& config, const Slo& slo);
 
-/// Adds to them what became of each tenant, each priority and each request of one simulation.
+/// Adds to them what became of each tenant, each priority and each request of one simulation; nothing of
+/// requests without a history.
 void add_requests(boost::json::object& root, const ReportBuilder& report, const KeptRequests& requests);
 
 }  // namespace quire::sim

@@ -1,4 +1,5 @@
 """Workloads of simulate and bench throughput: arrivals, users, conversations, traces in all formats, and what is refused."""
+import csv
 import json
 import re
 import signal
@@ -200,3 +201,34 @@ def test_ctrl_c_shows_the_results_so_far(command):
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130 and "requests had not ended" in err.decode()
     assert "to the first token" in out.decode() and int(re.search(r"requests +([\d,]+)|^(\d+) requests", out.decode(), re.M)[0].strip("requests ").replace(",", "")) > 0
+
+
+def test_ctrl_c_judges_only_what_had_ended(tmp_path):
+    one, page, table, whole, over = (tmp_path / name for name in ("one.json", "one.html", "one.csv", "whole.json", "over.html"))
+    flags = ["--slo", "ttft=1000s", "--users", 20, "--think-time-ms", 100, "--turns", 4]
+    running = subprocess.Popen([QUIRE, "simulate", "--requests", "1000000", *map(str, flags), "--json", one, "--html", page, "--request-csv", table],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(2)
+    running.send_signal(signal.SIGINT)
+    out = running.communicate(timeout=60)[0].decode()
+    result = json.loads(one.read_text())
+    ended = result["finished"] + result["refused"]
+    assert result["interrupted"] is True and 0 < result["unfinished"] == 10 ** 6 - ended
+    assert f"{ended:,} of {ended:,} requests that had ended met ttft=1000s,attainment=99: 100.00 % (enough)" in out
+    assert f"{result['unfinished']:,} of 1,000,000 requests had not ended" in out
+    # Of requests that never arrived there is nothing to tell.
+    records = [dict(zip(result["record_fields"], each)) for each in result["records"]]
+    assert ended <= len(records) <= ended + 20 and all(each["arrival_ns"] >= 0 for each in records)
+    numbers = [each["request"] for each in records]
+    assert numbers == sorted(numbers) and numbers[-1] > len(numbers)
+    with table.open() as file:
+        assert [int(row["request"]) for row in csv.DictReader(file)] == numbers
+    # Who reads it is told.
+    said = f"Interrupted: {result['unfinished']:,} of 1,000,000 requests had not ended."
+    assert said in page.read_text() and "of the requests that had ended met" in page.read_text()
+    quire("simulate", *flags, "--requests", 400, "--json", whole, "--overlay", one, "--html", over)
+    assert f"one.json: {said}" in over.read_text() and json.loads(whole.read_text())["interrupted"] is False
+    compared = quire("simulate", "--compare", one, whole).stdout.decode()
+    assert f"A: {said}" in compared and "B: Interrupted" not in compared
+    assert re.search(r"^attainment % +100 +100 +1.000$", compared, re.M), compared
+    assert "400 pairs" in compared

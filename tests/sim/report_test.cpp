@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/generated_requests.h"
+#include "sim/report_json.h"
 #include "tests/sim/followed_simulation.h"
 
 namespace quire::sim {
@@ -82,6 +83,35 @@ TEST(ReportBuilder, SaysWhatTheRecordsSay) {
     EXPECT_GT(good, 0U);
     EXPECT_EQ(builder.by_priority().size(), 2U);
   }
+}
+
+TEST(ReportBuilder, JudgesOnlyWhatHadEndedWhenItWasBrokenOff) {
+  SimulationConfig config = machine();
+  config.scheduler.max_model_len = 44;  // none is refused
+  Simulation simulation(config, std::make_unique<GeneratedRequests>(small_requests(2'000)));
+  const ReportBuilder builder(simulation, {.ttft = Nanos{1} << 50});
+  const KeptRequests kept(simulation);
+  while (simulation.totals().finished < 300) ASSERT_TRUE(simulation.step());
+  simulation.break_off();
+  const SimulationReport report = builder.report();
+  EXPECT_EQ(report.requests, 2'000U);
+  EXPECT_EQ(report.good, report.ended());
+  EXPECT_EQ(report.unfinished(), 2'000 - report.ended());
+  EXPECT_TRUE(builder.slo().attained(report.good, report.ended()));
+  boost::json::object root = to_json(report, config, builder.slo());
+  EXPECT_TRUE(root.at("interrupted").as_bool());
+  EXPECT_EQ(root.at("unfinished").to_number<uint64_t>(), report.unfinished());
+  // Records are of requests that have arrived.
+  add_requests(root, builder, kept);
+  const boost::json::array& records = root.at("records").as_array();
+  EXPECT_GE(records.size(), report.ended());
+  EXPECT_LT(records.size(), 500U);
+  for (const boost::json::value& each : records) EXPECT_GE(each.as_array().front().as_int64(), 0);
+
+  Simulation whole(config, std::make_unique<GeneratedRequests>(small_requests(200)));
+  const ReportBuilder all(whole);
+  whole.run();
+  EXPECT_FALSE(to_json(all.report(), config, {}).at("interrupted").as_bool());
 }
 
 }  // namespace
