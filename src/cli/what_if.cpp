@@ -355,16 +355,27 @@ Search search(const WhatIf& asked, const Load& load, std::vector<std::string> ar
   return out;
 }
 
-std::string load_text(const Load& load, const Search& search) {
-  const sim::LoadLimit& limit = search.limit;
-  if (!search.nothing_fits.empty()) return {};
-  if (limit.load == 0) return fmt::format("under {:g}", load.range.least);
-  return fmt::format("{}{:.{}f}", limit.is_most ? "over " : "", limit.load, load.range.whole ? 0 : 2);
+/// The load of several searches; nullopt where no request fits.
+using Found = std::optional<sim::LoadLimit>;
+Found found_by(const Search& search) { return search.nothing_fits.empty() ? Found(search.limit) : Found(); }
+
+/// Of searches that are sorted by what they found; between two in the middle, their mean.
+Found median_of(std::span<const Search> of) {
+  const Found low = found_by(of[(of.size() - 1) / 2]);
+  const Found high = found_by(of[of.size() / 2]);
+  if (!low || !high) return std::nullopt;
+  return sim::LoadLimit{(low->load + high->load) / 2, low->is_most, {}};
 }
 
-json::value load_json(const Search& search) {
-  return search.nothing_fits.empty() ? json::value(search.limit.load) : json::value();
+std::string load_text(const Load& load, const Found& found) {
+  if (!found) return {};
+  if (found->load == 0) return fmt::format("under {:g}", load.range.least);
+  // The mean of two may have half a user.
+  const int digits = !load.range.whole ? 2 : std::floor(found->load) == found->load ? 0 : 1;
+  return fmt::format("{}{:.{}f}", found->is_most ? "over " : "", found->load, digits);
 }
+
+json::value load_json(const Found& found) { return found ? json::value(found->load) : json::value(); }
 
 /// Throws Error if a flag of the runs has no meaning in a search.
 void check_search(const WhatIf& asked, const Load& load) {
@@ -399,7 +410,7 @@ void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const 
                   std::span<Search> of, uint64_t seed) {
   json::array seeds;
   for (size_t k = 0; k < of.size(); ++k) {
-    json::object one{{"seed", seed + k}, {"load", load_json(of[k])}, {"is_most", of[k].limit.is_most}};
+    json::object one{{"seed", seed + k}, {"load", load_json(found_by(of[k]))}, {"is_most", of[k].limit.is_most}};
     if (of[k].at) {
       one["report"] = sim::to_json(of[k].at->report, of[k].at->config, asked.slo);
       out.notes.take(of[k].at->report);
@@ -410,15 +421,18 @@ void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const 
     out.failures.push_back(failure_of(asked, values, of.front().nothing_fits));
   }
   std::ranges::stable_sort(of, {}, [](const Search& each) { return each.limit.load; });
-  const Search& median = of[of.size() / 2];
+  const Found median = median_of(of);
+  const Found least = found_by(of.front());
+  const Found most = found_by(of.back());
+  const Search& shown = of[(of.size() - 1) / 2];  // no run has the mean of two loads
   out.lines.push_back({&values,
-                       {load_text(load, median), load_text(load, of.front()), load_text(load, of.back())},
-                       median.at ? &*median.at : nullptr,
-                       {median.limit.load, of.front().limit.load, of.back().limit.load}});
+                       {load_text(load, median), load_text(load, least), load_text(load, most)},
+                       shown.at ? &*shown.at : nullptr,
+                       {median ? median->load : 0, of.front().limit.load, of.back().limit.load}});
   out.rows.push_back({{"flags", flags_json(asked, values)},
                       {"median", load_json(median)},
-                      {"least", load_json(of.front())},
-                      {"most", load_json(of.back())},
+                      {"least", load_json(least)},
+                      {"most", load_json(most)},
                       {"seeds", std::move(seeds)}});
 }
 

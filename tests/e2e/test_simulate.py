@@ -94,6 +94,11 @@ def test_the_capacity_is_met_and_a_little_more_is_not(tmp_path):
     # The search may begin anywhere.
     quire("simulate", *flags, "--find-capacity", "--seeds", 1, "--request-rate", 40, "--json", results)
     assert json.loads(results.read_text())["rows"][0]["median"] == pytest.approx(rows[1]["seeds"][0]["load"], rel=0.011)
+    # Between two seeds the median is their mean.
+    said = quire("simulate", *flags, "--find-capacity", "--seeds", 2, "--json", results).stdout.decode()
+    row = json.loads(results.read_text())["rows"][0]
+    assert row["least"] < row["most"] and row["median"] == pytest.approx((row["least"] + row["most"]) / 2, rel=1e-12)
+    assert said.splitlines()[-1].split()[0] == f"{row['median']:.2f}"
     # Users are counted in whole numbers.
     quire("simulate", *flags, "--find-capacity", "--seeds", 1, "--users", 3, "--think-time-ms", 500, "--json", results)
     assert json.loads(results.read_text())["rows"][0]["median"] % 1 == 0
