@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -227,9 +228,13 @@ int judge(size_t done, size_t all, const Failures& failures) {
   return 128 + SIGINT;
 }
 
-/// What its reader changed or left out, once for all runs.
-void note_trace(const SimulateOptions& options) {
-  if (!options.workload.trace.empty()) print_notes(simulation_requests(options)->settings());
+/// What their reader changed or left out, once for each trace.
+void note_traces(const std::vector<SimulateOptions>& options) {
+  std::set<std::string> noted;
+  for (const SimulateOptions& each : options) {
+    if (each.workload.trace.empty() || !noted.insert(each.workload.trace).second) continue;
+    print_notes(simulation_requests(each)->settings());
+  }
 }
 
 /// Without what the runs were like.
@@ -244,7 +249,7 @@ TimeNotes time_notes(const std::vector<SimulateOptions>& options) {
 int sweep(const WhatIf& asked) {
   const std::vector<Combination> all = combinations(asked.axes);
   const std::vector<SimulateOptions> options = parse_all(asked, all);
-  note_trace(options.front());
+  note_traces(options);
   std::vector<std::optional<RunResult>> results(all.size());
   for_all(all.size(), [&](size_t i) { results[i] = simulate_run(options[i], asked.slo); });
   std::vector<Line> lines;
@@ -445,7 +450,7 @@ int find_capacity(WhatIf asked) {
   const bool choose_requests = !workload.requests && workload.trace.empty();
   const uint64_t seed = workload.seed;
   asked.arguments = without_flags(asked.arguments, {load.flag, "seed"});
-  note_trace(options.front());
+  note_traces(options);
   std::vector<Search> found(all.size() * asked.seeds);
   for_all(found.size(), [&](size_t i) {
     std::vector<std::string> arguments = arguments_of(asked, all[i / asked.seeds]);

@@ -192,6 +192,17 @@ def test_bench_throughput_has_users_and_conversations(tmp_path):
     assert json.loads(done.stdout)["finished"] == 15 and "quarter" not in done.stderr.decode()
 
 
+def test_a_sweep_says_what_was_changed_of_each_trace(tmp_path):
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text(AZURE + "2,40,4\n1,40,4\n")
+    second.write_text("Timestamp,Request tokens,Response tokens\n1,40,4\n2,40,0\n3,50,3\n")
+    flags = ["--sweep", f"trace={first},{second}", "--sweep", "num-blocks=100,200"]
+    for more in ([], ["--find-capacity", "--seeds", 1, "--slo", "ttft=1s"]):
+        said = quire("simulate", *flags, *more).stderr.decode()
+        assert said.count(f"{first}: sorted by time: 1 of 2 requests") == 1, said
+        assert said.count(f"{second}: left out 1 requests that failed") == 1, said
+
+
 @pytest.mark.parametrize("command", [["simulate", "--requests", 10 ** 6, "--rate", 3],
                                      ["bench", "throughput", DEMO, "--device", "sim", "--requests", 5000, "--rate", 20]])
 def test_ctrl_c_shows_the_results_so_far(command):
