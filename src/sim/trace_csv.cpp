@@ -135,8 +135,9 @@ class CsvReader {
     };
     SimRequest request;
     const std::string_view text = value(kTime);
-    const auto time = text.find('-', 1) == std::string_view::npos ? parse_seconds(text, kMostSecondsOfTrace)
-                                                                  : parse_date(text);
+    const auto time = text.find('-', 1) == std::string_view::npos
+                          ? parse_decimal(text, kMostSecondsOfTrace, kNanosPerSecond)
+                          : parse_date(text);
     if (!time) throw fault(kTime, ", neither a time such as 2023-11-16 18:15:46.68 nor seconds");
     request.arrival = *time;
     const auto length = [&](Column column, uint32_t least) {
@@ -148,9 +149,9 @@ class CsvReader {
     request.output_length = length(kOutput, header_.is_burst_gpt() ? 0 : 1);
     const auto given = [&](Column column) { return header_.has(column) && !value(column).empty(); };
     if (given(kDeadline)) {
-      const auto deadline = parse_whole(value(kDeadline), kMaxLength);
+      const auto deadline = parse_decimal(value(kDeadline), kMaxLength, kNanosPerMillisecond);
       if (!deadline) throw fault(kDeadline, fmt::format(", not 0 to {} milliseconds", kMaxLength));
-      request.ttft_deadline = static_cast<Nanos>(*deadline) * kNanosPerMillisecond;
+      request.ttft_deadline = *deadline;
       request.names_deadline = true;
     }
     if (given(kPriority)) {

@@ -44,7 +44,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-std::optional<Nanos> parse_seconds(std::string_view text, uint64_t most) {
+std::optional<Nanos> parse_decimal(std::string_view text, uint64_t most, Nanos unit) {
   const size_t point = text.find('.');
   const auto whole = parse_whole(text.substr(0, point), most);
   if (!whole) return std::nullopt;
@@ -52,14 +52,14 @@ std::optional<Nanos> parse_seconds(std::string_view text, uint64_t most) {
   if (point != std::string_view::npos) {
     const std::string_view decimals = text.substr(point + 1);
     if (decimals.empty()) return std::nullopt;
-    Nanos unit = kNanosPerSecond;
+    Nanos place = unit;
     for (const char c : decimals) {
       if (c < '0' || c > '9') return std::nullopt;
-      unit /= 10;
-      fraction += (c - '0') * unit;
+      place /= 10;
+      fraction += (c - '0') * place;
     }
   }
-  return static_cast<Nanos>(*whole) * kNanosPerSecond + fraction;
+  return static_cast<Nanos>(*whole) * unit + fraction;
 }
 
 }  // namespace quire::sim

@@ -32,7 +32,8 @@ std::optional<uint64_t> parse_whole(std::string_view text, uint64_t most);
 /// The parts between separators, at least one.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// Seconds with decimals or none, "12.5", up to `most` seconds; digits after the ninth are dropped.
-std::optional<Nanos> parse_seconds(std::string_view text, uint64_t most);
+/// A time with decimals or none, "12.5", in units of `unit`, a power of ten, up to `most` whole ones; less
+/// than a nanosecond is dropped.
+std::optional<Nanos> parse_decimal(std::string_view text, uint64_t most, Nanos unit);
 
 }  // namespace quire::sim

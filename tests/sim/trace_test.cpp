@@ -148,6 +148,20 @@ TEST(MooncakeTrace, ALineWithoutAnOptionalFieldHasTheDefault) {
   EXPECT_NE(bare.tenant, workload.requests[0].tenant);
 }
 
+TEST(CsvTrace, ADeadlineMayHaveAFraction) {
+  const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens,ttft_deadline_ms\n1,10,5,";
+  const std::pair<const char*, Nanos> deadlines[] = {
+      {"0.5", 500'000}, {"250.25", 250'250'000}, {"7", 7'000'000}, {"0.0000019", 1}, {"0", 0}};
+  for (const auto& [text, deadline] : deadlines) {
+    const Workload workload = read_trace(write(head + text + "\n"), {});
+    EXPECT_EQ(workload.requests.front().ttft_deadline, deadline) << text;
+    EXPECT_TRUE(workload.requests.front().names_deadline);
+  }
+  for (const char* text : {"-1", "1.", ".5", "1.5e3", "x"}) {
+    EXPECT_THROW(read_trace(write(head + text + "\n"), {}), Error) << text;
+  }
+}
+
 TEST(CsvTrace, AnEmptyOptionalValueIsTheDefault) {
   const Workload workload = read_trace(write("TIMESTAMP,ContextTokens,GeneratedTokens,ttft_deadline_ms,"
                                              "priority,tenant\n1,10,5,250,-3,a\n2,10,5,,,\n"),
