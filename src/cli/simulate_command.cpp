@@ -256,12 +256,19 @@ void print_results(const Options& options, const Followers& followers, const sim
   }
 }
 
-/// Throws Error if the bound is not known of this K/V (sim/eviction_bound.h). A model says its windows itself.
+/// Throws Error if the bound is not known of this K/V (sim/eviction_bound.h). A model says its windows
+/// itself.
 void check_bound(const Options& options, const control::SchedulerConfig& config) {
   if (!options.eviction_bound || config.kv_windows == std::vector<uint32_t>{0}) return;
   throw Error(
       "--eviction-bound: is not known of a --model with a sliding window, which frees blocks of running "
       "sequences");
+}
+
+/// Why the times of a cost model may not be right; "" if nothing is known.
+std::string warning_of(const backend::sim::CostModel& cost) {
+  const backend::sim::FittedCost* const fitted = cost.fitted();
+  return fitted == nullptr ? std::string() : fitted->warning;
 }
 
 int simulate(Options& options) {
@@ -276,8 +283,8 @@ int simulate(Options& options) {
   const control::Scheduler checked(config.scheduler);  // before there is a log of it
   std::unique_ptr<record::RunWriter> record;
   if (!options.decision_log.empty()) {
-    record = std::make_unique<record::RunWriter>(options.decision_log,
-                                                 record::parse_log_limit(options.decision_log_max));
+    record = std::make_unique<record::RunWriter>(
+        options.decision_log, record::parse_log_limit(options.decision_log_max), warning_of(config.cost));
   }
   sim::Simulation simulation(config, std::move(requests), record.get());
   const auto start = std::chrono::steady_clock::now();

@@ -33,16 +33,16 @@ StepTable::StepTable(std::string path, const std::string& costs_of)
     : path_(std::move(path)), last_cell_(last_cell(costs_of)) {
   if (path_.empty()) return;
   file_.open(path_);
-  file_ << kKind.begins << last_head(costs_of) << "\n";
+  file_ << kKind.begins << ",extrapolated" << last_head(costs_of) << "\n";
 }
 
 void StepTable::add(const sim::Simulation& simulation) {
   if (path_.empty()) return;
   const control::StepStats& of = simulation.stats();
-  file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", of.step, simulation.now(), of.running,
+  file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", of.step, simulation.now(), of.running,
                        of.waiting, of.prefill_tokens, of.decode_tokens, of.blocks_total, of.blocks_referenced,
                        of.blocks_shared, of.swapped_out, of.swapped_in, of.total_preemptions,
-                       of.total_evictions, last_cell_);
+                       of.total_evictions, simulation.step_extrapolated() ? 1 : 0, last_cell_);
 }
 
 void StepTable::end() {

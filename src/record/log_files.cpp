@@ -123,6 +123,7 @@ LogHeader read_header(const fs::path& path, std::string_view first_line) {
   LogHeader out;
   out.part = static_cast<uint64_t>(object.integer_or(kPartKey, 1, 1, INT64_MAX));
   out.steps_before = static_cast<uint64_t>(object.integer_or(kStepsKey, 0, 0, INT64_MAX));
+  out.warning = object.string_or(kWarningKey, "");
   const JsonObject scheduler = object.object("scheduler");
   out.config = scheduler_config_from(scheduler);
   for (const auto& [key, value] : {std::pair{"num_blocks", out.config.num_blocks},

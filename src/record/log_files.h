@@ -32,6 +32,7 @@ struct LogHeader {
   uint64_t part = 1;
   uint64_t steps_before = 0;  // planned before this part
   control::SchedulerConfig config;
+  std::string warning;  // why the times may not be what they seem
 };
 /// Throws Error naming `path` and the key.
 LogHeader read_header(const std::filesystem::path& path, std::string_view first_line);

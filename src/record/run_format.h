@@ -13,6 +13,7 @@ inline constexpr int kFormat = 4;
 // In the first line, only of a log in parts: the number of the part, and how many steps were planned before.
 inline constexpr std::string_view kPartKey = "part";
 inline constexpr std::string_view kStepsKey = "steps_before";
+inline constexpr std::string_view kWarningKey = "warning";  // in the first line, where there is one
 
 // The kinds of records. The kind of a decision is kFirstDecision + its DecisionKind, that of a cause is
 // kFirstCause + its CauseKind.

@@ -18,7 +18,8 @@
 // The inputs and decisions of one run of a control plane, in a file: enough to explain every decision and to
 // replay the run.
 //
-// A file has one line of JSON (the format's number, the scheduler's configuration), then log blocks of
+// A file has one line of JSON (the format's number, the scheduler's configuration, and "warning" if the times
+// of the steps may not be what they seem), then log blocks of
 // records (run_format.h). Each log block has checksums and an index of the sequences that arrive and end in
 // it. A record is a byte for its kind, and numbers (LEB128, signed ones with zigzag). Inputs are the calls of
 // Scheduler: add, abort, budget, plan, commit, reset, restore. Decisions and causes are what the scheduler
@@ -109,7 +110,9 @@ class RunWriter final : public control::DecisionSink, public control::CauseSink 
   /// as BlockWriter does.
   /// `most_bytes`: the log is written in parts, so that they need no more together, if there are moments
   /// without work; 0: it is one file.
-  explicit RunWriter(const std::filesystem::path& path, uint64_t most_bytes = 0);
+  /// `warning`: why the times may not be what they seem; empty: they are.
+  explicit RunWriter(const std::filesystem::path& path, uint64_t most_bytes = 0,
+                     std::string_view warning = {});
   /// Throws if the constructor would. Changes nothing.
   static void check_place(const std::filesystem::path& path, uint64_t most_bytes = 0);
 
@@ -157,6 +160,7 @@ class RunWriter final : public control::DecisionSink, public control::CauseSink 
   uint64_t part_bytes_ = 0;  // of the present part, without the state at its beginning
   uint64_t part_ = 1;
   std::string config_;     // as JSON
+  std::string warning_;    // valid UTF-8
   size_t last_add_ = 0;    // where it begins in the buffer,
   size_t last_entry_ = 0;  // and in the index
 };
@@ -175,6 +179,8 @@ class RunReader {
   /// Where the log begins: with which part, after how many planned steps.
   uint64_t first_part() const { return log_.parts.front().header.part; }
   uint64_t steps_before() const { return log_.parts.front().header.steps_before; }
+  /// Why the times may not be what they seem; empty: they are.
+  const std::string& warning() const { return log_.parts.front().header.warning; }
   /// Whether it is one part of a log that has others.
   bool is_single_part() const { return log_.is_single; }
   /// The size of all files; they cannot name more blocks, slots or tokens than that.

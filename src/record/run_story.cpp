@@ -48,6 +48,7 @@ RunStory tell_run(const std::filesystem::path& path, const WhoseLines& whose_lin
 RunStory begin_story(const RunReader& reader) {
   RunStory story;
   story.config = reader.config();
+  story.warning = reader.warning();
   story.first_part = reader.first_part();
   story.steps_before = reader.steps_before();
   story.is_single_part = reader.is_single_part();

@@ -108,6 +108,7 @@ struct RunStory {
   LineHistory line;
   Nanos duration = 0;      // from the first step to the last result
   bool truncated = false;  // whether the file was cut off
+  std::string warning;     // why the times may not be what they seem
   std::optional<uint64_t> digest;
 
   bool ended_well() const { return digest.has_value(); }

@@ -261,6 +261,7 @@ std::vector<SummaryLine> summarize(const RunStory& run) {
     add("restored", fmt::format("the run began with {} of the prefix cache", plural(run.restored, "block")));
   }
   add("policies", policies_text(run.config));
+  if (!run.warning.empty()) add("warning", printable(run.warning));
   return lines;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "record/config_json.h"
+#include "record/display_text.h"
 #include "record/leb128.h"
 #include "record/run_format.h"
 #include "record/run_record.h"
@@ -16,10 +17,13 @@ namespace {
 constexpr size_t kReserved = size_t{1} << 16;  // bytes, for when memory is short
 
 /// The first line of a part; that of the first part of a log without parts does not say so.
-std::string first_line(const std::string& config, bool in_parts, uint64_t part, uint64_t steps) {
+std::string first_line(const std::string& config, const std::string& warning, bool in_parts, uint64_t part,
+                       uint64_t steps) {
   const std::string place =
       in_parts ? fmt::format("\"{}\":{},\"{}\":{},", kPartKey, part, kStepsKey, steps) : std::string();
-  return fmt::format("{{\"{}\":{},{}\"scheduler\":{}}}\n", kFormatKey, kFormat, place, config);
+  const std::string last =
+      warning.empty() ? std::string() : fmt::format(",\"{}\":{}", kWarningKey, json::serialize(warning));
+  return fmt::format("{{\"{}\":{},{}\"scheduler\":{}{}}}\n", kFormatKey, kFormat, place, config, last);
 }
 
 void append_node(std::string& out, const PrefixNode& node) {
@@ -30,10 +34,11 @@ void append_node(std::string& out, const PrefixNode& node) {
 
 }  // namespace
 
-RunWriter::RunWriter(const std::filesystem::path& path, uint64_t most_bytes)
+RunWriter::RunWriter(const std::filesystem::path& path, uint64_t most_bytes, std::string_view warning)
     : blocks_(PartWriter(path, most_bytes),
               path.string() + ": cannot be written any more: the decision log is cut off here"),
-      most_bytes_(most_bytes) {
+      most_bytes_(most_bytes),
+      warning_(valid_utf8(warning)) {
   buffer_.reserve(kReserved);
   index_.reserve(kReserved);
 }
@@ -44,7 +49,7 @@ void RunWriter::check_place(const std::filesystem::path& path, uint64_t most_byt
 
 void RunWriter::begin(const control::SchedulerConfig& config) {
   config_ = json::serialize(to_json(config));
-  blocks_.begin(first_line(config_, most_bytes_ > 0, part_, planned_));
+  blocks_.begin(first_line(config_, warning_, most_bytes_ > 0, part_, planned_));
   flush();
 }
 
@@ -232,7 +237,7 @@ void RunWriter::begin_part(control::Scheduler& scheduler) noexcept {
       for (const BlockId block : node.blocks)
         append_leb128(first, block == kNoBlock ? 0 : uint64_t{block} + 1);
     }
-    if (!blocks_.begin_part(last, first_line(config_, true, part_ + 1, planned), first)) return;
+    if (!blocks_.begin_part(last, first_line(config_, warning_, true, part_ + 1, planned), first)) return;
     ++part_;
     part_bytes_ = 0;
     planned_ = planned;

@@ -48,9 +48,10 @@ void EventTrace::step_done(Nanos began, Nanos ended) {
   const control::StepStats& of = simulation_.stats();
   const char* name = of.decode_tokens == 0 ? "prefill" : of.prefill_tokens == 0 ? "decode" : "mixed";
   put(fmt::format(
-      R"({{"ph":"X","pid":{},"tid":1,"name":"{}","ts":{},"dur":{},"args":{{"step":{},"prefill_tokens":{},"decode_tokens":{},"running":{},"waiting":{}}}}})",
+      R"({{"ph":"X","pid":{},"tid":1,"name":"{}","ts":{},"dur":{},"args":{{"step":{},"prefill_tokens":{},"decode_tokens":{},"running":{},"waiting":{}{}}}}})",
       kDevice, name, trace_time(began), trace_time(ended - began), of.step, of.prefill_tokens,
-      of.decode_tokens, of.running, of.waiting));
+      of.decode_tokens, of.running, of.waiting,
+      simulation_.step_extrapolated() ? ",\"extrapolated\":true" : ""));
   put(fmt::format(
       R"({{"ph":"C","pid":{},"name":"K/V blocks","ts":{},"args":{{"held":{},"cached":{},"free":{}}}}})",
       kDevice, trace_time(ended), of.blocks_referenced, of.blocks_cached,

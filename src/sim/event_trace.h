@@ -15,9 +15,9 @@ namespace quire::sim {
 /// ui.perfetto.dev read), while it runs: each step as a slice of the device, each request as an asynchronous
 /// slice with its phases (waiting, prefill, decode) within it, preemptions as instants, and the blocks and
 /// sequences as counters. Its metadata says what the times of the steps are from (cost_text), and how many
-/// are extrapolated. A request's slices are written when it has ended, so the events are not in order of
-/// time; the memory it needs does not depend on the run. A run that does not end must be broken off before
-/// end().
+/// are extrapolated; these steps say so themselves. A request's slices are written when it has ended, so the
+/// events are not in order of time; the memory it needs does not depend on the run. A run that does not end
+/// must be broken off before end().
 class EventTrace final : public SimulationListener {
  public:
   /// `simulation` must outlive it and be told to listen(). Throws Error naming the path if it cannot be

@@ -54,6 +54,7 @@ bool Simulation::step() {
   clock_.advance_to(done_);
   note_events(scheduler_.commit(oldest.plan, std::move(result), clock_.now()));
   note_step(took);
+  step_extrapolated_ = oldest.extrapolated;
   for (SimulationListener* listener : listeners_) listener->step_done(done_ - took, done_);
   return true;
 }
@@ -69,8 +70,9 @@ bool Simulation::plan_step() {
   }
   if (plan.empty()) return false;
   note_plan(plan);
+  const uint64_t extrapolated = executor_.extrapolated();
   const backend::Ticket ticket = executor_.submit(plan);
-  open_steps_.push_back({std::move(plan), ticket, clock_.now()});
+  open_steps_.push_back({std::move(plan), ticket, clock_.now(), executor_.extrapolated() > extrapolated});
   return true;
 }
 

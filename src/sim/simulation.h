@@ -135,6 +135,8 @@ class Simulation {
   const control::Scheduler& scheduler() const { return scheduler_.scheduler(); }
   const backend::sim::SimExecutor& executor() const { return executor_; }
   const control::StepStats& stats() const { return scheduler_.stats(); }
+  /// Whether the last step lies beyond what the cost model was fitted to.
+  bool step_extrapolated() const { return step_extrapolated_; }
   const SimulationTotals& totals() const { return totals_; }
   const WorkloadSettings& settings() const { return source_.settings(); }
   /// Of the workload.
@@ -180,10 +182,12 @@ class Simulation {
     control::StepPlan plan;
     backend::Ticket ticket = 0;
     Nanos submitted = 0;
+    bool extrapolated = false;
   };
   std::deque<OpenStep> open_steps_;  // the oldest first
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
+  bool step_extrapolated_ = false;
   Nanos latency_;  // SimulationConfig::latency
   Reception reception_;
   std::unordered_map<size_t, OpenRequest> open_;  // by number

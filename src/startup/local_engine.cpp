@@ -247,7 +247,7 @@ void LocalEngine::open_files(const EngineOptions& options, const std::string& se
   }
   if (!options.decision_log.empty()) {
     record = std::make_unique<record::RunWriter>(options.decision_log,
-                                                 record::parse_log_limit(options.decision_log_max));
+                                                 record::parse_log_limit(options.decision_log_max), warning);
   }
 }
 

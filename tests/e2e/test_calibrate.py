@@ -1,4 +1,5 @@
 """quire calibrate: it finds the costs of a device that hides them, and says what it cannot do."""
+import csv
 import json
 import re
 import signal
@@ -88,12 +89,18 @@ def test_another_jitter_seed_gives_another_run_of_the_same_workload(fitted, tmp_
 def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     said = quire("simulate", "--requests", 5, "--prompt-len", 3000, "--output-len", 20, "--max-num-seqs", 64, "--num-blocks", 4096, "--cost", fitted[0])
     beyond = re.search(r"(\d+ of \d+ steps) lie beyond what the cost model was fitted to", said)[1]
-    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    page, trace, steps = (tmp_path / name for name in ("page.html", "trace.json", "steps.csv"))
     run = ["simulate", "--requests", 5, "--output-len", 20, "--max-num-seqs", 64, "--num-blocks", 4096, "--cost", fitted[0], "--html", page]
-    quire(*run, "--prompt-len", 3000, "--perfetto", trace)
+    quire(*run, "--prompt-len", 3000, "--perfetto", trace, "--step-csv", steps)
     assert f'<p class="alarm">{beyond} lie beyond what the cost model was fitted to' in page.read_text()
     kept = json.loads(trace.read_text())
     assert str(kept["extrapolated_steps"]) == beyond.split(" of")[0]
+    # Each of them is marked.
+    marked = [event["args"]["step"] for event in kept["traceEvents"] if event.get("args", {}).get("extrapolated")]
+    with steps.open() as file:
+        rows = list(csv.DictReader(file))
+    assert marked == [int(row["step"]) for row in rows if row["extrapolated"] == "1"] and len(marked) == kept["extrapolated_steps"]
+    assert {row["extrapolated"] for row in rows} == {"0", "1"}
     assert kept["otherData"]["cost"].startswith("fitted to steps of llama-quire-stories-5m on ")
     # Of several runs it is said in the same words, also on their page.
     more = ["--prompt-len", 3000, "--sweep", "watermark=1,2"]
@@ -288,8 +295,8 @@ def test_a_model_of_the_same_name_may_be_another(fitted, tmp_path):
 
 def test_a_simulation_checks_its_costs_against_a_model(fitted, tmp_path):
     other = of_int8(fitted, tmp_path)
-    names = ("out.json", "out.html", "requests.csv", "steps.csv", "trace.json", "table.csv", "sweep.json", "sweep.html")
-    out, page, requests, steps, trace, table, sweep, small = (tmp_path / name for name in names)
+    names = ("out.json", "out.html", "requests.csv", "steps.csv", "trace.json", "table.csv", "sweep.json", "sweep.html", "d.log")
+    out, page, requests, steps, trace, table, sweep, small, log = (tmp_path / name for name in names)
     run = ["simulate", "--cost", other, "--model", MODEL, "--requests", 5, "--prompt-len", 20, "--output-len", 5]
     for more in ([], ["--sweep", "max-num-seqs=1,2"]):
         said = quire(*run, *more, fails=True)
@@ -298,7 +305,12 @@ def test_a_simulation_checks_its_costs_against_a_model(fitted, tmp_path):
     assert "warning" not in json.loads(out.read_text())["cost"]
     model = json.loads(out.read_text())["scheduler"]["max_model_len"]
     assert model == 512, "its sequences are no longer than the model's"
-    assert FORMAT in quire(*run, "--force", "--json", out, "--html", page, "--request-csv", requests, "--step-csv", steps, "--perfetto", trace)
+    assert FORMAT in quire(*run, "--force", "--json", out, "--html", page, "--request-csv", requests, "--step-csv", steps, "--perfetto", trace,
+                           "--decision-log", log)
+    assert FORMAT in json.loads(log.read_bytes().split(b"\n")[0])["warning"]
+    assert FORMAT in re.sub(r"\s+", " ", quire("explain", log))
+    quire(*run, "--quantization", "int8", "--decision-log", log)
+    assert "warning" not in json.loads(log.read_bytes().split(b"\n")[0]) and "warning" not in quire("explain", log)
     assert FORMAT in json.loads(out.read_text())["cost"]["warning"]
     assert FORMAT in json.loads(trace.read_text())["otherData"]["cost"]
     assert FORMAT in quire(*run, "--force", "--sweep", "max-num-seqs=1,2", "--csv", table, "--json", sweep, "--html", small)

@@ -105,12 +105,23 @@ TEST_F(EventTraceFile, SaysWhoseTimesTheStepsHave) {
   cost.device.token = cost.host.token = {1000};
   cost.model = "fox";
   cost.machine = "a \"burrow\"";
-  cost.most.decoding = 1;
+  backend::StepWork::for_each_count(cost.most, [](std::string_view, uint64_t& count) { count = UINT32_MAX; });
+  cost.most.decoding = 0;
   run.config.cost = cost;
-  trace(run, 50);
+  const json::array events = trace(run, 50);
   const json::value file = read_json_file(path_);
   EXPECT_EQ(text(file.at("otherData"), "cost"), "fitted to steps of fox on a \"burrow\"");
-  EXPECT_GT(file.at("extrapolated_steps").as_int64(), 30);
+  const int64_t extrapolated = file.at("extrapolated_steps").as_int64();
+  EXPECT_GT(extrapolated, 0);
+  int64_t marked = 0;
+  for (const json::value& event : events) {
+    if (text(event, "ph") != "X") continue;
+    const json::object& args = event.at("args").as_object();
+    EXPECT_EQ(args.contains("extrapolated"), args.at("decode_tokens").as_int64() > 0);
+    marked += args.contains("extrapolated") ? 1 : 0;
+  }
+  EXPECT_EQ(marked, extrapolated);
+  EXPECT_LT(marked, 50);
 }
 
 TEST_F(EventTraceFile, EndsWhatHasNotEndedWithTheRun) {
