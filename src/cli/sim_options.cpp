@@ -7,6 +7,7 @@
 #include "cli/flags.h"
 #include "cli/machine_options.h"
 #include "cli/terminal.h"
+#include "record/display_text.h"
 
 namespace quire::cli {
 
@@ -68,11 +69,11 @@ std::string cost_source(const backend::sim::CostModel& cost) {
   const backend::sim::FittedCost* const fitted = cost.fitted();
   if (fitted == nullptr) return {};
   const auto name = [](const std::string& text, const char* otherwise) {
-    return text.empty() ? std::string(otherwise) : terminal_text(text);
+    return text.empty() ? std::string(otherwise) : record::printable(text);
   };
   return fmt::format("{} on {}{}", name(fitted->model, "an unnamed model"),
                      name(fitted->machine, "an unnamed machine"),
-                     fitted->warning.empty() ? "" : "; warning: " + terminal_text(fitted->warning));
+                     fitted->warning.empty() ? "" : "; warning: " + record::printable(fitted->warning));
 }
 
 Flag add_slo_option(const Flags& command, std::string& text) {

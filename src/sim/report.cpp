@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/amounts.h"
+#include "record/display_text.h"
 
 namespace quire::sim {
 
@@ -93,14 +94,15 @@ std::vector<GroupOutcome> ReportBuilder::by_priority() const { return outcomes(p
 
 std::string cost_text(const backend::sim::CostModel& of) {
   if (const backend::sim::FittedCost* const fitted = of.fitted()) {
-    return fmt::format("fitted to steps of {} on {}{}", fitted->model, fitted->machine,
-                       fitted->warning.empty() ? "" : "; warning: " + fitted->warning);
+    return fmt::format("fitted to steps of {} on {}{}", record::printable(fitted->model),
+                       record::printable(fitted->machine),
+                       fitted->warning.empty() ? "" : "; warning: " + record::printable(fitted->warning));
   }
   if (const backend::sim::RooflineCost* const roofline = of.roofline()) {
     return fmt::format(
         "roofline: {} on {}, {:.4g} GB/s, {:.4g} TFLOP/s, {:.3g} ms a step, {:.3g} GB/s to the host",
-        roofline->model, roofline->machine, roofline->bandwidth / 1e9, roofline->rate / 1e12,
-        roofline->overhead_s * 1e3, roofline->host_link / 1e9);
+        record::printable(roofline->model), roofline->machine, roofline->bandwidth / 1e9,
+        roofline->rate / 1e12, roofline->overhead_s * 1e3, roofline->host_link / 1e9);
   }
   const backend::sim::LinearCost& cost = *of.linear();
   const auto ms = [](Nanos time) { return static_cast<double>(time) / 1e6; };

@@ -105,7 +105,8 @@ class ReportBuilder final : public SimulationListener {
   Groups priorities_;
 };
 
-/// The cost model with its constants, for people: "roofline: Llama-2-7b on NVIDIA A10G, 600 GB/s, ...".
+/// The cost model with its constants, for people and without control characters: "roofline: Llama-2-7b on
+/// NVIDIA A10G, 600 GB/s, ...".
 std::string cost_text(const backend::sim::CostModel& of);
 /// "2 of 30 steps lie beyond what the cost model was fitted to (...): their times are extrapolated"; "" if
 /// none do. `steps`: of a run, or of several.

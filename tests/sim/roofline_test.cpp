@@ -212,6 +212,12 @@ TEST(Roofline, AReportSaysWhichModelOfTimesItIs) {
   cost.model = "M";
   cost.machine = "a card";
   EXPECT_THAT(cost_text(cost), HasSubstr("roofline: M on a card, 1 GB/s, 0.001 TFLOP/s"));
+  // Names come from files.
+  backend::sim::FittedCost fitted;
+  fitted.model = "a\x1b[31m";
+  fitted.machine = "b\nc";
+  fitted.warning = "d\r";
+  EXPECT_EQ(cost_text(fitted), "fitted to steps of a\\u{1b}[31m on b\\u{a}c; warning: d\\u{d}");
   EXPECT_THAT(cost_text(backend::sim::LinearCost{.step = 1'500'000}), HasSubstr("linear: 1.5 ms"));
   EXPECT_EQ(to_json(CostModel(cost)).at("kind"), "roofline");
   EXPECT_EQ(to_json(CostModel(cost)).at("attention").at(0).at("layers"), 2);
