@@ -20,12 +20,12 @@ std::string last_cell(const std::string& costs_of) {
 }  // namespace
 
 const FileKind StepTable::kKind{
-    "steps of quire simulate",
+    "table of steps of quire simulate",
     "step,end_ns,running,waiting,prefill_tokens,decode_tokens,blocks,blocks_held,blocks_shared,"
     "swapped_out,swapped_in,preemptions,evictions"};
 
 const FileKind kRequestTable{
-    "requests of quire simulate",
+    "table of requests of quire simulate",
     "request,line,tenant,priority,arrival_ns,admitted_ns,first_token_ns,finished_ns,ttft_ns,tpot_ns,"
     "prompt_tokens,output_tokens,cached_tokens,preemptions,in_time,good,refused"};
 

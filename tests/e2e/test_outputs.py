@@ -99,6 +99,14 @@ def command_of(name, log, ids):
             "logits": ["logits", DEMO, "--ids-file", ids, "--output"]}[name]
 
 
+@pytest.mark.parametrize("flag, what", [("--step-csv", "a table of steps"), ("--request-csv", "a table of requests")])
+def test_a_table_says_what_it_does_not_overwrite(tmp_path, flag, what):
+    path = tmp_path / "letter.txt"
+    path.write_text("dear fox")
+    said = quire("simulate", "--requests", 3, flag, path, check=False).stderr.decode()
+    assert said == f"quire: {path}: is not {what} of quire simulate and is not overwritten (delete it, or choose another name)\n"
+
+
 @pytest.mark.parametrize("name", ["simulate", "simulate --html", "simulate --perfetto", "bench ops", "explain", "logits"])
 def test_an_output_takes_the_place_of_its_own_kind_alone(tmp_path, log, ids, name):
     command = command_of(name, log, ids)
