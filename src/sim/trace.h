@@ -34,7 +34,8 @@ struct TraceOptions {
 ///   is all that the human says before an answer, and that answer; a later turn continues the former one. It
 ///   has no times (Workload::has_times): give_times.
 /// - quire's own decision logs (record/run_record.h), with all their parts: prompts that begin with the same
-///   full blocks do so here too, with the answers' tokens being others; answers are as long as they were.
+///   full blocks do so here too, with the answers' tokens being others; answers are as long as they were. Of
+///   one that ends before its run did, a note says how many requests had not ended.
 ///
 /// CSV and Mooncake's may have ttft_deadline_ms, priority and tenant (any text) for any request; one whose
 /// line lacks them, or has an empty value in a CSV, has the defaults of SimRequest, and is of a tenant of its

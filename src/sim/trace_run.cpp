@@ -34,6 +34,11 @@ class RunRequests {
       }
     }
   }
+  /// How many of the requests have not ended in `state`.
+  uint64_t open_in(const record::RunState& state) const {
+    return static_cast<uint64_t>(std::ranges::count_if(
+        index_of_, [&](const auto& request) { return state.find(request.first) != nullptr; }));
+  }
 
  private:
   void take_add(const control::SeqSpec& spec) {
@@ -84,9 +89,12 @@ TraceRequests read_recorded_run(const std::filesystem::path& path, const TraceOp
   record::RunState state(reader.config(), reader.steps_before());
   RunRequests requests(trace, reader.config().block_size, options.max_requests);
   record::RunEvent event;
+  bool ended = false;
   while (reader.next(event)) {
     requests.take(event, state);
     state.take(event);
+    ended =
+        std::holds_alternative<record::RunEnd>(event) || std::holds_alternative<record::RunPartEnd>(event);
   }
   const size_t without_answer = std::erase_if(trace.requests, [](const SimRequest& request) {
     return request.output_length == 0 || request.prompt_length == 0;
@@ -96,6 +104,12 @@ TraceRequests read_recorded_run(const std::filesystem::path& path, const TraceOp
       "{}: a recorded run: prompts share what they shared then, by blocks of {} tokens, but nothing with "
       "earlier answers",
       path.string(), trace.piece_length));
+  if (!ended) {
+    trace.notes.push_back(fmt::format(
+        "{}: the log ends before the run did: {} of its requests had not ended, and their answers are as "
+        "long as they were by then",
+        path.string(), requests.open_in(state)));
+  }
   if (without_answer > 0) {
     trace.notes.push_back(
         fmt::format("{}: left out {} requests without an answer", path.string(), without_answer));

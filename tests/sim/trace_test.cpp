@@ -345,6 +345,19 @@ TEST(RecordedRun, IsATraceOfItsRequests) {
   }
   EXPECT_TRUE(again.has_tenants);
   EXPECT_EQ(read_trace(log, {.max_requests = 5}).requests.size(), 5U);
+  EXPECT_THAT(again.notes, testing::Each(testing::Not(testing::HasSubstr("the log ends before"))));
+  // One that was broken off says what it lacks.
+  size_t open = 0;
+  {
+    record::RunWriter record(log);
+    Simulation simulation(machine, workload, &record);
+    while (simulation.totals().finished < 15) ASSERT_TRUE(simulation.step());
+    open = simulation.scheduler().running().size() + simulation.scheduler().waiting().size();
+    ASSERT_GT(open, 1U);
+  }
+  EXPECT_THAT(read_trace(log, {}).notes,
+              testing::Contains(testing::HasSubstr(fmt::format(
+                  "run.log: the log ends before the run did: {} of its requests had not ended", open))));
 }
 
 TEST(Traces, TheRealOnesAreRead) {
