@@ -1,16 +1,12 @@
 #include "cli/what_if.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <csignal>
-#include <exception>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include <boost/json.hpp>
@@ -18,16 +14,15 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/machine_limits.h"
 #include "base/output_file.h"
 #include "bench/sweep_page.h"
-#include "cli/flags.h"
 #include "cli/message_reader.h"
 #include "cli/run_columns.h"
 #include "cli/simulate_options.h"
 #include "cli/terminal.h"
 #include "cli/text_table.h"
 #include "cli/time_notes.h"
+#include "cli/what_if_runs.h"
 #include "sim/capacity_search.h"
 #include "sim/report_json.h"
 
@@ -38,97 +33,6 @@ namespace json = boost::json;
 
 constexpr FileKind kSweepJson{"sweep of quire simulate", "{\"sweep\":"};
 constexpr FileKind kTableCsv{"table of quire simulate", "run,"};
-
-// ---- one run ----
-
-/// The options of one run: `more` follows the arguments of all. Throws Error naming a flag.
-SimulateOptions parse_run(const WhatIf& asked, const std::vector<std::string>& more, bool idle) {
-  SimulateOptions options;
-  Program program("quire", "");
-  const Flags flags = program.flags().add_command("simulate", "");
-  add_simulation_flags(flags, options);
-  flags.callback([&] { settle_simulation(options, flags, idle); });
-  std::vector<std::string> arguments = {"simulate"};
-  arguments.insert(arguments.end(), asked.arguments.begin(), asked.arguments.end());
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  const Program::Outcome outcome = program.parse(arguments);
-  if (!outcome.error.empty()) {
-    throw Error(outcome.error.starts_with('-') ? outcome.error : "--sweep: " + outcome.error);
-  }
-  return options;
-}
-
-/// nullopt after an interrupt.
-std::optional<RunResult> simulate_run(const SimulateOptions& options, const sim::Slo& slo) {
-  RunResult result{simulation_config(options), {}};
-  sim::Simulation simulation(result.config, simulation_requests(options));
-  const sim::ReportBuilder report(simulation, slo);
-  while (!InterruptNote::interrupted() && simulation.step()) {
-  }
-  if (InterruptNote::interrupted()) return std::nullopt;
-  result.report = report.report();
-  return result;
-}
-
-/// Calls work(i) for each i below `count` on all CPUs. After an exception or an interrupt no further one
-/// begins; the first exception is thrown.
-void for_all(size_t count, const std::function<void(size_t)>& work) {
-  Progress progress("simulate", count);
-  std::mutex mutex;
-  std::exception_ptr failure;
-  std::atomic<size_t> next = 0;
-  const auto take = [&] {
-    for (size_t i = next++; i < count && !InterruptNote::interrupted(); i = next++) {
-      try {
-        work(i);
-        const std::lock_guard lock(mutex);
-        progress.advance();
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const size_t more = std::min<size_t>(usable_cpus().threads, count) - 1;
-    for (size_t i = 0; i < more; ++i) threads.emplace_back(take);
-    take();
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
-// ---- the combinations ----
-
-using Combination = std::vector<std::string>;  // a value of each axis
-
-std::vector<std::string> arguments_of(const WhatIf& asked, const Combination& values) {
-  std::vector<std::string> arguments;
-  for (size_t i = 0; i < values.size(); ++i) {
-    arguments.push_back(fmt::format("--{}={}", asked.axes[i].flag, values[i]));
-  }
-  return arguments;
-}
-
-/// The options of each combination. A flag may change nothing in some of them, but not in all.
-std::vector<SimulateOptions> parse_all(const WhatIf& asked, const std::vector<Combination>& all) {
-  std::vector<SimulateOptions> options;
-  std::optional<Error> idle;
-  size_t refused = 0;
-  for (const Combination& values : all) {
-    const std::vector<std::string> arguments = arguments_of(asked, values);
-    options.push_back(parse_run(asked, arguments, false));
-    try {
-      parse_run(asked, arguments, true);
-    } catch (const Error& error) {
-      ++refused;
-      if (!idle) idle = error;
-    }
-  }
-  if (refused == all.size()) throw Error(*idle);
-  return options;
-}
 
 // ---- tables ----
 
@@ -246,10 +150,25 @@ TimeNotes time_notes(const std::vector<SimulateOptions>& options) {
 
 // ---- --sweep ----
 
+/// Says on standard error which runs can finish no request. Throws Error if none can.
+void note_hopeless(const WhatIf& asked, const std::vector<Combination>& all,
+                   const std::vector<SimulateOptions>& options) {
+  const std::vector<std::string> why = why_none_fits(options);
+  Failures hopeless;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!why[i].empty()) hopeless.push_back(failure_of(asked, all[i], {why[i]}));
+  }
+  if (hopeless.size() == all.size()) {
+    throw Error(fmt::format("no request fits in any run; the first, {}", hopeless.front()));
+  }
+  for (const std::string& each : hopeless) fmt::print(stderr, "quire: no request will fit {}\n", each);
+}
+
 int sweep(const WhatIf& asked) {
   const std::vector<Combination> all = combinations(asked.axes);
   const std::vector<SimulateOptions> options = parse_all(asked, all);
   note_traces(options);
+  note_hopeless(asked, all, options);
   std::vector<std::optional<RunResult>> results(all.size());
   for_all(all.size(), [&](size_t i) { results[i] = simulate_run(options[i], asked.slo); });
   std::vector<Line> lines;
@@ -415,7 +334,8 @@ void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const 
                   std::span<Search> of, uint64_t seed) {
   json::array seeds;
   for (size_t k = 0; k < of.size(); ++k) {
-    json::object one{{"seed", seed + k}, {"load", load_json(found_by(of[k]))}, {"is_most", of[k].limit.is_most}};
+    json::object one{
+        {"seed", seed + k}, {"load", load_json(found_by(of[k]))}, {"is_most", of[k].limit.is_most}};
     if (of[k].at) {
       one["report"] = sim::to_json(of[k].at->report, of[k].at->config, asked.slo);
       out.notes.take(of[k].at->report);

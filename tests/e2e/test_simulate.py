@@ -3,6 +3,7 @@ import csv
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import time
 
@@ -111,6 +112,8 @@ def test_a_run_in_which_nothing_finishes_has_no_times(tmp_path, more, what):
     done = quire(*flags, "--sweep", "num-blocks=2,400", "--csv", table, "--json", results, "--html", page, check=False)
     said = done.stderr.decode()
     assert done.returncode == 1 and "no request finished with num-blocks 2: 50 too long for the pool" in said and "400" not in said
+    early = "quire: no request will fit with num-blocks 2: the shortest has 220 tokens, and there is room for 32\n"
+    assert said.startswith("" if more else early) and said.count("will fit") == (0 if more else 1)
     none, some = done.stdout.decode().splitlines()[-2:]
     assert none.split().count("-") >= 6 and "-" not in some.split()
     rows = list(csv.DictReader(table.open()))
@@ -124,7 +127,26 @@ def test_a_run_in_which_nothing_finishes_has_no_times(tmp_path, more, what):
     table.unlink()
     done = quire(*flags, "--sweep", "num-blocks=1,2", "--csv", table, check=False)
     assert done.returncode == 1 and done.stdout == b"" and not table.exists()
-    assert "no request finished in any run; the first, with num-blocks 1: 50 too long for the pool" in done.stderr.decode()
+    why = ("finished in any run; the first, with num-blocks 1: 50 too long for the pool" if more
+           else "fits in any run; the first, with num-blocks 1: the shortest has 220 tokens, and there is room for 16")
+    assert f"no request {why}" in done.stderr.decode()
+
+
+def test_a_sweep_says_before_it_begins_where_nothing_fits(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n1,300,20\n2,100,20\n3,5000,9\n")
+    for flags, shortest in ((["--prompt-len", "uniform:200:400", "--output-len", 20, "--requests", 10 ** 6, "--rate", 1], None),
+                            (["--trace", trace], 120)):
+        sweep = subprocess.Popen([QUIRE, "simulate", *map(str, flags), "--sweep", "num-blocks=2,4000"], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE)
+        said = sweep.stderr.readline().decode()
+        assert re.fullmatch(rf"quire: no request will fit with num-blocks 2: the shortest has {shortest or '22[0-9]'} tokens, and there is room for 32\n", said)
+        if shortest is None:
+            assert sweep.poll() is None  # it runs a million requests
+            sweep.send_signal(signal.SIGINT)
+        sweep.communicate(timeout=60)
+    # One that fits is enough.
+    assert "will fit" not in quire("simulate", "--trace", trace, "--sweep", "num-blocks=8,400").stderr.decode()
 
 
 def test_a_single_run_in_which_nothing_finishes_has_no_times(tmp_path):
