@@ -80,9 +80,23 @@ json::object json_head(const WhatIf& asked) {
           {"slo", sim::slo_json(asked.slo)}};
 }
 
+/// How many runs, or searches, there are, and how many had ended when there was an interrupt or all had.
+struct Tally {
+  const char* what;  // "runs"
+  size_t ended = 0;
+  size_t all = 0;
+
+  size_t unfinished() const { return all - ended; }
+  std::string text() const { return fmt::format("{} of {} {} had not ended", unfinished(), all, what); }
+  void add_to(json::object& root) const {
+    root["interrupted"] = unfinished() > 0;
+    root["unfinished"] = unfinished();
+  }
+};
+
 /// The page of all runs. `heads`: of the cells of a line that are not of a run.
 void write_page(const WhatIf& asked, std::string title, const std::vector<std::string>& heads,
-                const std::vector<Line>& lines, std::vector<std::string> complaints, size_t missing) {
+                const std::vector<Line>& lines, std::vector<std::string> complaints, const Tally& tally) {
   if (asked.html_file.empty()) return;
   bench::SweepData page{.title = std::move(title), .slo = asked.slo, .settings = asked.settings};
   for (const sim::SweepAxis& axis : asked.axes) page.flags.push_back(axis.flag);
@@ -95,7 +109,7 @@ void write_page(const WhatIf& asked, std::string title, const std::vector<std::s
   TextTable table = table_of(asked, heads, lines, false);
   page.table = {std::move(table.head), std::move(table.rows)};
   page.complaints = std::move(complaints);
-  if (missing > 0) page.complaints.push_back(fmt::format("Interrupted: {} runs had not ended.", missing));
+  if (tally.unfinished() > 0) page.complaints.push_back(fmt::format("Interrupted: {}.", tally.text()));
   write_output_file(asked.html_file, bench::page_kind(), bench::sweep_page(page));
 }
 
@@ -124,11 +138,11 @@ void check_failures(const Failures& failures, size_t all) {
 }
 
 /// Says on standard error that not all is there. Returns the exit status.
-int judge(size_t done, size_t all, const Failures& failures) {
+int judge(const Tally& tally, const Failures& failures) {
   std::fflush(stdout);
   for (const std::string& failure : failures) fmt::print(stderr, "quire: no request finished {}\n", failure);
   if (!InterruptNote::interrupted().exchange(false)) return failures.empty() ? 0 : 1;
-  fmt::print(stderr, "quire: interrupted; {} of {} runs had not ended\n", all - done, all);
+  fmt::print(stderr, "quire: interrupted; {}\n", tally.text());
   return 128 + SIGINT;
 }
 
@@ -188,13 +202,16 @@ int sweep(const WhatIf& asked) {
     notes.take(results[i]->report);
   }
   check_failures(failures, all.size());
+  const Tally tally{"runs", lines.size(), all.size()};
+  if (lines.empty()) return judge(tally, failures);
   fmt::print("{}", table_of(asked, {}, lines, false).text(asked.axes.size()));
   notes.print();
   json::object root = json_head(asked);
+  tally.add_to(root);
   root["runs"] = std::move(runs);
   write_files(asked, table_of(asked, {}, lines, true), root);
-  write_page(asked, "A sweep of simulations", {}, lines, notes.complaints(), all.size() - lines.size());
-  return judge(lines.size(), all.size(), failures);
+  write_page(asked, "A sweep of simulations", {}, lines, notes.complaints(), tally);
+  return judge(tally, failures);
 }
 
 // ---- --find-capacity ----
@@ -235,6 +252,7 @@ uint64_t requests_for(const Load& load, double at, const sim::Slo& slo) {
 }
 
 struct Search {
+  uint64_t seed = 0;
   sim::LoadLimit limit;
   std::optional<RunResult> at;  // the run with that load
   /// Why none of its requests finishes at any load; empty: some do.
@@ -329,16 +347,16 @@ struct Capacities {
   TimeNotes notes;
 };
 
-/// `of`: a search for each seed from `seed` on, all of which have ended; they are sorted by what they found.
+/// `of`: at least one search that has ended, by their seeds; they are sorted by what they found.
 void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const Combination& values,
-                  std::span<Search> of, uint64_t seed) {
+                  std::span<Search> of) {
   json::array seeds;
-  for (size_t k = 0; k < of.size(); ++k) {
+  for (const Search& each : of) {
     json::object one{
-        {"seed", seed + k}, {"load", load_json(found_by(of[k]))}, {"is_most", of[k].limit.is_most}};
-    if (of[k].at) {
-      one["report"] = sim::to_json(of[k].at->report, of[k].at->config, asked.slo);
-      out.notes.take(of[k].at->report);
+        {"seed", each.seed}, {"load", load_json(found_by(each))}, {"is_most", each.limit.is_most}};
+    if (each.at) {
+      one["report"] = sim::to_json(each.at->report, each.at->config, asked.slo);
+      out.notes.take(each.at->report);
     }
     seeds.push_back(std::move(one));
   }
@@ -376,29 +394,33 @@ int find_capacity(WhatIf asked) {
     std::vector<std::string> arguments = arguments_of(asked, all[i / asked.seeds]);
     arguments.push_back(fmt::format("--seed={}", seed + i % asked.seeds));
     found[i] = search(asked, load, std::move(arguments), choose_requests);
+    found[i].seed = seed + i % asked.seeds;
   });
 
   Capacities got{.lines = {}, .rows = {}, .failures = {}, .notes = time_notes(options)};
-  size_t done = 0;
+  Tally tally{"searches", 0, found.size()};
   for (size_t i = 0; i < all.size(); ++i) {
     const std::span<Search> of(&found[i * asked.seeds], asked.seeds);
-    const auto ended = static_cast<size_t>(std::ranges::count_if(of, &Search::ended));
-    done += ended;
-    if (ended == of.size()) add_capacity(got, asked, load, all[i], of, seed);
+    const size_t ended = of.size() - std::ranges::stable_partition(of, &Search::ended).size();
+    tally.ended += ended;
+    if (ended > 0) add_capacity(got, asked, load, all[i], of.first(ended));
   }
+  if (got.lines.empty()) return judge(tally, got.failures);
   check_failures(got.failures, all.size());
-  fmt::print("The largest load that meets {}, in {}; median, least and most over {} seeds{}:\n\n",
-             asked.slo.text(), load.unit, asked.seeds, load.range.whole ? "" : ", each within 1 %");
+  fmt::print("The largest load that meets {}, in {}; median, least and most over {}{} seeds{}:\n\n",
+             asked.slo.text(), load.unit, tally.unfinished() > 0 ? "those that had ended of " : "",
+             asked.seeds, load.range.whole ? "" : ", each within 1 %");
   const std::vector<std::string> heads = {load.flag, "least", "most"};
   fmt::print("{}", table_of(asked, heads, got.lines, false).text(asked.axes.size()));
   got.notes.print();
   json::object root = json_head(asked);
+  tally.add_to(root);
   root["capacity_of"] = load.flag;
   root["rows"] = std::move(got.rows);
   write_files(asked, table_of(asked, heads, got.lines, true), root);
   write_page(asked, fmt::format("The largest {} that meets the objectives", load.flag), heads, got.lines,
-             got.notes.complaints(), all.size() - got.lines.size());
-  return judge(done, found.size(), got.failures);
+             got.notes.complaints(), tally);
+  return judge(tally, got.failures);
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ struct WhatIf {
 };
 
 /// Runs all combinations, as many at once as there are CPUs, and prints a table; with `find_capacity` the
-/// largest rate, number of users or --trace-speed of each that meets the objectives. Ctrl-C prints what there
-/// is. Returns the exit status. Throws Error naming a flag, before anything runs if it can.
+/// largest rate, number of users or --trace-speed of each that meets the objectives. Ctrl-C prints what had
+/// ended by then. Returns the exit status. Throws Error naming a flag, before anything runs if it can.
 int run_what_if(const WhatIf& asked);
 
 }  // namespace quire::cli

@@ -149,6 +149,35 @@ def test_a_sweep_says_before_it_begins_where_nothing_fits(tmp_path):
     assert "will fit" not in quire("simulate", "--trace", trace, "--sweep", "num-blocks=8,400").stderr.decode()
 
 
+def interrupted(*args):
+    """What it prints and what it says, when it is interrupted after two seconds."""
+    running = subprocess.Popen([QUIRE, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2)
+    running.send_signal(signal.SIGINT)
+    out, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    return out, said
+
+
+@pytest.mark.parametrize("more, what", [([], "runs"), (["--find-capacity", "--seeds", 1, "--slo", "ttft=500ms"], "searches")])
+def test_ctrl_c_keeps_what_had_ended_of_a_sweep(tmp_path, more, what):
+    table, results, page = tmp_path / "t.csv", tmp_path / "t.json", tmp_path / "t.html"
+    files = ["--csv", table, "--json", results, "--html", page]
+    out, said = interrupted("simulate", *more, "--rate", 2, "--sweep", "requests=50,5000000", *files)
+    assert said == f"quire: interrupted; 1 of 2 {what} had not ended\n"
+    assert out.splitlines()[-1].split()[0] == "50" and "5000000" not in out
+    assert f"Interrupted: 1 of 2 {what} had not ended." in page.read_text()
+    root = json.loads(results.read_text())
+    assert root["interrupted"] is True and root["unfinished"] == 1 and len(root["rows" if more else "runs"]) == 1
+    assert [row["requests"] for row in csv.DictReader(table.open())][:1] == ["50"]
+    for path in (table, results, page):
+        path.unlink()
+    # Of nothing there is no table.
+    out, said = interrupted("simulate", *more, "--rate", 2, "--sweep", "requests=5000000,6000000", *files)
+    assert said == f"quire: interrupted; 2 of 2 {what} had not ended\n" and out == ""
+    assert not any(path.exists() for path in (table, results, page))
+
+
 def test_a_single_run_in_which_nothing_finishes_has_no_times(tmp_path):
     none, some, page, compared = (tmp_path / name for name in ("none.json", "some.json", "page.html", "compared.json"))
     flags = ["simulate", "--requests", 50, "--prompt-len", 200, "--output-len", 20, "--tenants", 2, "--scheduling-policy", "fair"]
