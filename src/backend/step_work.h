@@ -21,28 +21,6 @@ struct StepWork {
   uint64_t moved_blocks = 0;    // to the host and back
   uint64_t copies = 0;          // of blocks
 
-  /// `decodes`: whether it counts as decoding.
-  void add(const control::SeqStep& seq, bool decodes) {
-    const uint64_t tokens = seq.tokens.size();
-    const uint64_t sampled = seq.rows == control::LogitRows::kLast ? 1 : 0;
-    logit_rows += sampled;
-    sampled_rows += sampled;
-    if (decodes) {
-      ++decoding;
-      decode_context += seq.first_position;
-      return;
-    }
-    ++chunks;
-    prefill_tokens += tokens;
-    chunk_squares += tokens * tokens;
-    chunk_prefix += tokens * seq.first_position;
-  }
-  /// What is not of its sequences.
-  void add_rest(const control::StepPlan& plan) {
-    moved_blocks += plan.moves_out.size() + plan.moves_in.size();
-    copies += plan.copies.size();
-    for (const control::PromptStep& part : plan.prompts) logit_rows += part.end_row - part.first_row;
-  }
   uint64_t tokens() const { return decoding + prefill_tokens; }
 
   /// Calls each(name, count) for all of them.
@@ -61,14 +39,43 @@ struct StepWork {
   }
 };
 
-/// Of a plan alone: a chunk of one token that samples the next counts as decoding, also if it ends a prompt.
+/// A chunk of one token that samples the next counts as decoding, also if it ends a prompt: it costs as much.
 inline StepWork work_of(const control::StepPlan& plan) {
   StepWork work;
   for (const control::SeqStep& seq : plan.seqs) {
-    work.add(seq, seq.tokens.size() == 1 && seq.rows == control::LogitRows::kLast);
+    const uint64_t tokens = seq.tokens.size();
+    const uint64_t sampled = seq.rows == control::LogitRows::kLast ? 1 : 0;
+    work.logit_rows += sampled;
+    work.sampled_rows += sampled;
+    if (tokens == 1 && sampled == 1) {
+      ++work.decoding;
+      work.decode_context += seq.first_position;
+      continue;
+    }
+    ++work.chunks;
+    work.prefill_tokens += tokens;
+    work.chunk_squares += tokens * tokens;
+    work.chunk_prefix += tokens * seq.first_position;
   }
-  work.add_rest(plan);
+  work.moved_blocks = plan.moves_out.size() + plan.moves_in.size();
+  work.copies = plan.copies.size();
+  for (const control::PromptStep& part : plan.prompts) work.logit_rows += part.end_row - part.first_row;
   return work;
+}
+
+/// Of a step that decodes so many sequences, with so many tokens before theirs in all.
+inline StepWork decode_work_of(uint64_t sequences, uint64_t context) {
+  return {
+      .decoding = sequences, .decode_context = context, .logit_rows = sequences, .sampled_rows = sequences};
+}
+
+/// Of a step that computes a prompt alone and samples the token after it.
+inline StepWork prompt_work_of(uint64_t tokens) {
+  return {.chunks = 1,
+          .prefill_tokens = tokens,
+          .chunk_squares = tokens * tokens,
+          .logit_rows = 1,
+          .sampled_rows = 1};
 }
 
 /// The version of step logs, which their first line names; it changes with the columns and what they mean.

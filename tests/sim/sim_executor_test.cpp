@@ -189,6 +189,21 @@ TEST(SimExecutor, CountsPrefillAndDecodes) {
   EXPECT_EQ(sim.slots_in_use(), 2U);
 }
 
+// As a step log, a shadow and a forecast count it.
+TEST(SimExecutor, AChunkOfOneTokenThatEndsAPromptIsADecode) {
+  backend::sim::SimExecutor sim = executor();
+  control::StepPlan first = prompt_plan();
+  first.seqs = {seq_step(0, 0, {1}, {0}, control::LogitRows::kNone)};
+  EXPECT_EQ(execute(sim, first).times.compute, kCost.duration(1, 0)) << "it does not end the prompt";
+  control::StepPlan second;
+  second.seqs = {seq_step(0, 1, {2}, {}, control::LogitRows::kNone)};
+  EXPECT_EQ(execute(sim, second).times.compute, kCost.duration(1, 0));
+  control::StepPlan last;
+  last.seqs = {seq_step(0, 2, {3}, {})};
+  EXPECT_EQ(execute(sim, last).times.compute, kCost.duration(0, 1));
+  EXPECT_EQ(kCost.duration(backend::work_of(last)), kCost.duration(0, 1));
+}
+
 TEST(SimExecutor, MovingBlocksTakesTime) {
   control::SchedulerConfig config = four_slots();
   config.num_host_blocks = 2;

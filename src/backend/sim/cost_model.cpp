@@ -50,14 +50,6 @@ void check_phase(const PhaseCost& phase, size_t knots, const char* name) {
   for (const double cost : phase.token) check("token", cost);
 }
 
-StepWork prefill_of(uint64_t tokens) {
-  return {.chunks = 1,
-          .prefill_tokens = tokens,
-          .chunk_squares = tokens * tokens,
-          .logit_rows = 1,
-          .sampled_rows = 1};
-}
-
 }  // namespace
 
 void LinearCost::check() const {
@@ -140,7 +132,7 @@ uint64_t CostModel::prefill_tokens_in(Nanos time) const {
   if (linear() != nullptr) return linear()->prefill_tokens_in(time);
   uint64_t fits = 0;
   for (uint64_t more = uint64_t{1} << 20; more > 0; more /= 2) {
-    if (duration(prefill_of(fits + more)) <= time) fits += more;
+    if (duration(prompt_work_of(fits + more)) <= time) fits += more;
   }
   return fits;
 }
@@ -149,15 +141,14 @@ control::CostHints CostModel::hints(uint32_t batch) const {
   if (linear() != nullptr) return linear()->hints(batch);
   if (roofline() != nullptr) return roofline()->hints(batch);
   constexpr uint64_t kChunk = 512;
-  const StepWork decode{
-      .decoding = batch, .decode_context = batch * kChunk, .logit_rows = batch, .sampled_rows = batch};
+  const StepWork decode = decode_work_of(batch, batch * kChunk);
   StepWork swap = decode;
   swap.moved_blocks = 1;
   const auto least = [](Nanos of) { return std::max<Nanos>(1, of); };
-  return {
-      .prefill_token = least((duration(prefill_of(kChunk + 1)) - duration(prefill_of(1))) / Nanos{kChunk}),
-      .decode_token = least(duration(decode) / batch),
-      .swap_block = least(duration(swap) - duration(decode))};
+  return {.prefill_token =
+              least((duration(prompt_work_of(kChunk + 1)) - duration(prompt_work_of(1))) / Nanos{kChunk}),
+          .decode_token = least(duration(decode) / batch),
+          .swap_block = least(duration(swap) - duration(decode))};
 }
 
 uint32_t CostModel::context_cost() const {

@@ -66,7 +66,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     sampling_[seq.slot] = seq.sampling;
     sums_[seq.slot] = 0;
   }
-  StepWork work;
+  const StepWork work = work_of(plan);
   const RooflineCost* const roofline = cost_.roofline();
   if (roofline != nullptr) attention_.assign(roofline->attention.size(), {});
   control::StepResult result;
@@ -77,9 +77,6 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     const std::span<const TokenId> tokens = slots_.advance(seq);
     if (check_) check_->write(seq, tokens, slots_);
     const bool sampled = seq.rows == control::LogitRows::kLast;
-    const bool decodes =
-        tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
-    work.add(seq, decodes);
     for (size_t i = 0; i < attention_.size(); ++i) {
       attention_[i].add(roofline->attention[i].window, seq.first_position,
                         static_cast<double>(tokens.size()));
@@ -100,7 +97,6 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   for (const control::PromptStep& part : plan.prompts) {
     result.prompts.push_back(recite(plan.seqs[part.seq], part));
   }
-  work.add_rest(plan);
   result.times.compute =
       tokens_.jitter ? cost_.duration(work, *tokens_.jitter, plan.step) : cost_.duration(work, attention_);
   if (const FittedCost* const fitted = cost_.fitted(); fitted != nullptr && fitted->extrapolates(work)) {
