@@ -22,10 +22,8 @@ sim::Workload workload_of(const backend::sim::CostModel& cost, const PlannedLoad
   config.output = {.low = load.output, .high = load.output};
   sim::Workload workload = sim::make_workload(config);
   // What an answer takes when all users are served: its own tokens, and all prompts between them.
-  const uint64_t prompt = load.prompt;
   const Nanos decode = cost.duration(startup::decode_work(users, load.prompt + load.output / 2 + 1));
-  const Nanos prefill = cost.duration(
-      {.chunks = 1, .prefill_tokens = prompt, .chunk_squares = prompt * prompt, .logit_rows = 1});
+  const Nanos prefill = cost.duration(backend::prompt_work_of(load.prompt));
   const double turn =
       static_cast<double>(load.output) * static_cast<double>(decode) + users * static_cast<double>(prefill);
   for (uint32_t i = 0; i < users; ++i) {

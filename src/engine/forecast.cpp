@@ -176,7 +176,7 @@ void Foresight::begin_step() {
   finished_.clear();
   const bool preempted = make_room();
   available_ -= growth(step_);
-  work_ = {.decoding = decoding_, .decode_context = decode_context(), .logit_rows = decoding_};
+  work_ = backend::decode_work_of(decoding_, decode_context());
   const StepTokens& has = state_.budget;
   budget_ = has.tokens - (has.besides_decodes ? 0 : std::min<uint64_t>(has.tokens, decoding_));
   const std::vector<uint32_t> partly = std::exchange(partly_, {});
@@ -296,6 +296,7 @@ void Foresight::compute(uint32_t index) {
   if (count < left) return;
   served_[seq.tenant] += 2;
   ++work_.logit_rows;
+  ++work_.sampled_rows;
   finished_.push_back(index);
 }
 

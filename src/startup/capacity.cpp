@@ -116,7 +116,7 @@ uint64_t most_kv_bytes(const backend::ModelShape& shape, uint32_t block_size, ui
 }
 
 backend::StepWork decode_work(uint64_t batch, uint32_t context) {
-  return {.decoding = batch, .decode_context = batch * (context - 1), .logit_rows = batch};
+  return backend::decode_work_of(batch, batch * (context - 1));
 }
 
 double Ceiling::tokens_per_second() const {

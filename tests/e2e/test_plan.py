@@ -174,6 +174,18 @@ def test_a_fitted_cost_model_stands_beside_the_ceilings(llama, tmp_path):
         key: figures(llama, "--machine", "a10g")[key] for key in ("ceilings", "capacity")}
 
 
+def test_sampling_has_its_part_of_a_step(llama, tmp_path):
+    """3 ms for each row that is sampled, beside its logits."""
+    plain = cost_file(tmp_path / "plain.json")
+    dear = tmp_path / "dear.json"
+    kept = json.loads(plain.read_text())
+    kept["device_ns"]["sampled_row"] = 3e6
+    dear.write_text(json.dumps(kept))
+    fitted, sampled = (figures(llama, "--machine", "a10g", "--cost", path)["fitted"] for path in (plain, dear))
+    for one, other, batch in zip(fitted, sampled, (1, 8, 64)):
+        assert other["step_seconds"] - one["step_seconds"] == pytest.approx(3e-3 * batch)
+
+
 def said_in_text(warning, done):
     """On the screen, whose lines are broken, not only in the log."""
     text = " ".join(done.stdout.decode().split())

@@ -49,6 +49,21 @@ TEST(Forecast, APromptTakesItsChunksAndAnAnswerItsTokens) {
   EXPECT_EQ(first_of(forecast(state, one_millisecond).waiting[0]), 1);
 }
 
+// Each takes a millisecond, and a step that samples nothing no time.
+TEST(Forecast, CountsTheRowsThatAreSampled) {
+  const StepCosts costs = [](const backend::StepWork& work) {
+    EXPECT_EQ(work.sampled_rows, work.logit_rows);
+    return StepCost{.device = 1e6 * static_cast<double>(work.sampled_rows)};
+  };
+  ForecastState state = roomy();
+  state.running = {runs(10, 2)};
+  state.waiting = {waits(12, 3, true)};
+  const Forecast got = forecast(state, costs);
+  EXPECT_EQ(end_of(got.running[0]), 3) << "a step of its own, and one in which the prompt ends";
+  EXPECT_EQ(first_of(got.waiting[0]), 3);
+  EXPECT_EQ(end_of(got.waiting[0]), 5);
+}
+
 TEST(Forecast, DecodesTakeTheirPartOfTheBudget) {
   ForecastState state = roomy();
   state.running = {runs(10, 50), runs(12, 50), runs(14, 50)};

@@ -231,6 +231,16 @@ TEST(Capacity, ARooflinesStepsAreItsCeilings) {
   }
 }
 
+TEST(Capacity, AStepThatDecodesSamplesFromEachRow) {
+  const backend::StepWork work = decode_work(3, 100);
+  EXPECT_EQ(work.decode_context, 3 * 99);
+  EXPECT_EQ(work.logit_rows, 3);
+  EXPECT_EQ(work.sampled_rows, 3);
+  const backend::StepWork prompt = backend::prompt_work_of(100);
+  EXPECT_EQ(prompt.chunk_squares, 100 * 100);
+  EXPECT_EQ(prompt.sampled_rows, 1);
+}
+
 TEST(SimulatedMachine, HasTheMemoryBesideTheWeights) {
   const ModelOutline model = llama_2_7b();
   ChosenMachine machine{.name = "a10g", .title = "a card", .memory = 24 * kGiB, .speed = a10g()};
