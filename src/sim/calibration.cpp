@@ -217,11 +217,13 @@ std::vector<FitError> errors_of(std::span<const StepRecord> records, const std::
   return out;
 }
 
-/// What the steps had of each count, and of which kinds they were.
-void set_range(std::span<const StepRecord> records, FittedCost& cost) {
-  for (const StepRecord& record : records) {
+/// What the steps that were not slow had of each count.
+void set_range(std::span<const StepRecord> records, const std::vector<uint8_t>& slow, FittedCost& cost) {
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (slow[i] != 0) continue;
     std::vector<uint64_t> counts;
-    StepWork::for_each_count(record.work, [&](std::string_view, uint64_t count) { counts.push_back(count); });
+    StepWork::for_each_count(records[i].work,
+                             [&](std::string_view, uint64_t count) { counts.push_back(count); });
     size_t at = 0;
     StepWork::for_each_count(cost.most,
                              [&](std::string_view, uint64_t& most) { most = std::max(most, counts[at++]); });
@@ -261,7 +263,7 @@ Calibration calibrate(std::span<const StepRecord> records) {
   terms.samples_apart = out.samples_apart;
   FittedCost& cost = out.file.cost;
   cost = fit(records, terms, [&](size_t i) { return slow[i] == 0; });
-  set_range(records, cost);
+  set_range(records, slow, cost);
   const std::vector<double> ratios = ratios_of(records, cost);
   out.slow = name_slow(records, ratios, slow);
   std::vector<double> kept;

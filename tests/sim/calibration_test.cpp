@@ -127,6 +127,25 @@ TEST(Calibration, LeavesOutWhatTookTooLongAndNamesIt) {
   EXPECT_NEAR(of.file.cost.slow_factor, 2, 0.05);
 }
 
+TEST(Calibration, WhatItLeavesOutWidensNoRange) {
+  std::vector<StepRecord> records = draw(1, 1000, 0.05);
+  StepRecord& interrupted = records[500];
+  interrupted.work = {.decoding = 60,
+                      .decode_context = 400'000,
+                      .chunks = 1,
+                      .prefill_tokens = 1,
+                      .chunk_squares = 1,
+                      .logit_rows = 61,
+                      .sampled_rows = 61};
+  interrupted.compute = static_cast<int64_t>(10 * device_time(interrupted.work));
+  interrupted.whole = interrupted.compute + 1000;
+  const Calibration of = calibrate(records);
+  EXPECT_EQ(of.file.left_out, 1U);
+  EXPECT_LE(of.file.cost.most.decode_context, 64U * 2000);
+  EXPECT_GE(of.file.cost.least.prefill_tokens, 2U);
+  EXPECT_TRUE(of.file.cost.extrapolates(interrupted.work));
+}
+
 TEST(CostModel, WhatTookTooLongIsDrawnAsOften) {
   FittedCost fitted = calibrate(draw(1, 600, 0.1)).file.cost;
   const StepWork work{.decoding = 8, .decode_context = 800, .logit_rows = 8};
