@@ -248,6 +248,19 @@ TEST(CostModel, SaysWhatLiesBeyondWhatItWasFittedTo) {
   EXPECT_TRUE(cost.extrapolates({.decoding = 65, .decode_context = 1000}));
   EXPECT_TRUE(cost.extrapolates({.decoding = 10, .decode_context = 1'000'000}));
   EXPECT_TRUE(cost.extrapolates({.chunks = 1, .prefill_tokens = 5000}));
+  EXPECT_EQ(cost.most.copies, 0U);
+  const auto beyond = [&](std::string_view wanted, uint64_t more) {
+    StepWork work = cost.most;
+    work.moved_blocks = 0;  // none were, and so no such kind of step
+    StepWork::for_each_count(work, [&](std::string_view name, uint64_t& count) {
+      if (name == wanted) count += more;
+    });
+    return cost.extrapolates(work);
+  };
+  StepWork::for_each_count(cost.most, [&](std::string_view name, uint64_t) {
+    EXPECT_FALSE(beyond(name, 0)) << name;
+    EXPECT_TRUE(beyond(name, 1)) << name;
+  });
 }
 
 TEST(CostModel, SaysWhatLiesBelowOrBesideWhatItWasFittedTo) {
@@ -271,8 +284,13 @@ TEST(CostModel, SaysWhatLiesBelowOrBesideWhatItWasFittedTo) {
       fitted_to([](const StepWork& of) { return of.chunks == 0 || of.prefill_tokens >= 100; });
   const uint64_t least = tokens.least.prefill_tokens;
   ASSERT_TRUE(least >= 100 && least < 120) << least;
-  EXPECT_FALSE(tokens.extrapolates({.chunks = 1, .prefill_tokens = least / 2})) << "the rest of a prompt";
-  EXPECT_TRUE(tokens.extrapolates({.chunks = 1, .prefill_tokens = least / 2 - 1}));
+  EXPECT_FALSE(tokens.extrapolates({.chunks = 1, .prefill_tokens = (least + 1) / 2}))
+      << "the rest of a prompt";
+  EXPECT_TRUE(tokens.extrapolates({.chunks = 1, .prefill_tokens = (least + 1) / 2 - 1}));
+  FittedCost three = all;
+  three.least.prefill_tokens = 3;
+  EXPECT_TRUE(three.extrapolates({.chunks = 1, .prefill_tokens = 1})) << "less than half of 3";
+  EXPECT_FALSE(three.extrapolates({.chunks = 1, .prefill_tokens = 2}));
   EXPECT_FALSE(tokens.extrapolates(one)) << "there is no prompt";
   const FittedCost alone = fitted_to([](const StepWork& of) { return of.decoding == 0 || of.chunks == 0; });
   EXPECT_FALSE(alone.extrapolates(one) || alone.extrapolates(prompt));

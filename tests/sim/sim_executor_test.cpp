@@ -283,7 +283,7 @@ TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {
       {"slot 3 holds no sequence", [](control::StepPlan& plan) { plan.removed = {3}; }},
       {"slot 1 holds no sequence", [](control::StepPlan& plan) { plan.seqs[0].slot = 1; }},
       {"slot 0 is taken", [](control::StepPlan& plan) { plan.added = {new_seq(0)}; }},
-      {"slot 0 twice", [](control::StepPlan& plan) { plan.seqs.push_back(seq_step(0, 4, {1}, {})); }},
+      {"slot 0 twice", [](control::StepPlan& plan) { plan.seqs.resize(2, plan.seqs[0]); }},
       {"position 4 where 3 tokens", [](control::StepPlan& plan) { plan.seqs[0].first_position = 4; }},
       {"position 2 where 3 tokens", [](control::StepPlan& plan) { plan.seqs[0].first_position = 2; }},
       {"position 5 where 4 tokens",
@@ -435,7 +435,7 @@ TEST(PacedExecutor, WarnsOnceOfTimesThatAreExtrapolated) {
   const std::string said = warnings();
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
   EXPECT_NE(said.find("beyond what the cost model was fitted to"), std::string::npos);
-  cost.most.prefill_tokens = 1000;
+  cost.most = backend::prompt_work_of(1000);
   EXPECT_EQ(warnings(), "");
 }
 

@@ -50,6 +50,14 @@ void check_phase(const PhaseCost& phase, size_t knots, const char* name) {
   for (const double cost : phase.token) check("token", cost);
 }
 
+bool has_more(const StepWork& work, const StepWork& most) {
+  return work.decoding > most.decoding || work.decode_context > most.decode_context ||
+         work.chunks > most.chunks || work.prefill_tokens > most.prefill_tokens ||
+         work.chunk_squares > most.chunk_squares || work.chunk_prefix > most.chunk_prefix ||
+         work.logit_rows > most.logit_rows || work.sampled_rows > most.sampled_rows ||
+         work.moved_blocks > most.moved_blocks || work.copies > most.copies;
+}
+
 }  // namespace
 
 void LinearCost::check() const {
@@ -111,14 +119,11 @@ double FittedCost::deviation(double chance) const {
 }
 
 bool FittedCost::extrapolates(const StepWork& work) const {
-  const bool is_above = work.decoding > most.decoding || work.decode_context > most.decode_context ||
-                        work.prefill_tokens > most.prefill_tokens || work.chunk_prefix > most.chunk_prefix ||
-                        work.moved_blocks > most.moved_blocks;
   // Of the other counts a little costs little: the fitted lines begin at 0.
   const bool is_below = (work.decoding > 0 && work.decoding < least.decoding) ||
-                        (work.prefill_tokens > 0 && work.prefill_tokens < least.prefill_tokens / 2);
+                        (work.prefill_tokens > 0 && 2 * work.prefill_tokens < least.prefill_tokens);
   const bool is_new = !kinds.empty() && std::ranges::find(kinds, step_kind(work)) == kinds.end();
-  return is_above || is_below || is_new;
+  return has_more(work, most) || is_below || is_new;
 }
 
 Nanos CostModel::duration(const StepWork& work, uint64_t seed, uint64_t step) const {
