@@ -323,7 +323,7 @@ void add_calibrate(const Flags& app, Command& run) {
       "Ctrl-C ends that, and what was measured so far is fitted.\n"
       "Or it fits step logs of real load. Try\n"
       "  quire calibrate MODEL -o cost.json --table\n"
-      "  quire serve MODEL --step-log steps.log; quire calibrate MODEL --from steps.log -o cost.json\n"
+      "  quire serve MODEL --step-log steps.log; quire calibrate --from steps.log -o cost.json\n"
       "  quire simulate --cost cost.json --rate 2 --prompt-len 300 --output-len 100");
   command.add_option("-o,--out", options->out, "The cost model, as JSON").value_name("FILE").show_default();
   command

@@ -209,6 +209,13 @@ def test_a_sweep_that_cannot_be_whole_says_so_before_it_starts(tmp_path):
         "calibrate", MODEL, "--max-num-seqs", 65536, "--kv-cache-dtype", "f32", "--block-size", 1024, "--max-model-len", 512, "-o", tmp_path / "cost.json", fails=True)
 
 
+def step_log(fitted, path):
+    """Of some hundred steps of the fitted device."""
+    quire("bench", "throughput", MODEL, "--device", "sim", "--cost", fitted[0], "--sim-speed", 10, "--max-num-seqs", 8, "--requests", 40,
+          "--prompt-len", "uniform:10:60", "--output-len", 30, "--step-log", path)
+    return path
+
+
 def other_cost(fitted, folder, **changes):
     path = folder / "other.json"
     path.write_text(json.dumps({**json.loads(fitted[0].read_text()), **changes}))
@@ -323,6 +330,14 @@ def test_a_simulation_checks_its_costs_against_a_model(fitted, tmp_path):
     for flags, why in ((["--force"], "--force: changes nothing without --cost and --model"),
                        (["--quantization", "int8"], "--quantization: changes nothing with --cost alone; --model says")):
         assert why in quire(*run[:3], *flags, fails=True)
+
+
+def test_the_example_of_the_help_is_taken(fitted, tmp_path):
+    log = step_log(fitted, tmp_path / "steps.log")
+    example = re.search(r"--step-log steps.log; quire (calibrate .*)", quire("calibrate", "--help"))[1].split()
+    assert "--from" in example
+    done = subprocess.run([QUIRE, *example], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "cost.json").exists() and log.exists(), done.stderr
 
 
 def test_errors_say_what_to_do(fitted, tmp_path):
