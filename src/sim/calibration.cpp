@@ -235,6 +235,21 @@ void set_range(std::span<const StepRecord> records, const std::vector<uint8_t>& 
   }
 }
 
+/// Throws Error if a reader of the cost file would refuse the fit.
+void check_fit(const Calibration& of) {
+  try {
+    of.file.cost.check();
+  } catch (const Error& error) {
+    const auto worst = std::ranges::max_element(of.slow, {}, &SlowSteps::factor);
+    const std::string most =
+        worst == of.slow.end()
+            ? ""
+            : fmt::format("; steps {} to {} took up to {:.3g} times as long as such steps take", worst->first,
+                          worst->last, worst->factor);
+    throw Error(fmt::format("no cost model fits these steps: {}{}", error.what(), most));
+  }
+}
+
 }  // namespace
 
 Calibration calibrate(std::span<const StepRecord> records) {
@@ -289,6 +304,7 @@ Calibration calibrate(std::span<const StepRecord> records) {
   out.file.steps = records.size() - out.file.left_out;
   cost.slow_part = static_cast<double>(out.file.left_out) / static_cast<double>(records.size());
   if (slow_fitted > 0) cost.slow_factor = slow_took / slow_fitted;
+  check_fit(out);
   return out;
 }
 

@@ -31,8 +31,8 @@ struct Calibration {
 /// longer than a first fit says are left out of the second. The errors are those of a five-fold
 /// cross-validation: each step's time is compared with a fit that did not see it. Sampled rows get a cost of
 /// their own only if that makes these errors smaller: most steps sample from each row of logits, and then
-/// the two cannot be told apart. Throws Error if there are too few steps, or if steps overlapped (several in
-/// flight): their times are no sum.
+/// the two cannot be told apart. Throws Error if there are too few steps, if steps overlapped (several in
+/// flight), whose times are no sum, or if a reader of the file would refuse what comes out.
 Calibration calibrate(std::span<const backend::StepRecord> records);
 inline constexpr size_t kLeastSteps = 50;
 

@@ -223,6 +223,19 @@ TEST(Calibration, RefusesWhatItCannotFit) {
   EXPECT_THROW(calibrate(records), Error);
 }
 
+// A cost file holds no factor of more than a million.
+TEST(Calibration, RefusesWhatNoCostFileHolds) {
+  std::vector<StepRecord> records = draw(1, 600, 0.05);
+  records[50].whole = 1'000'000'000'000'000;
+  try {
+    calibrate(records);
+    ADD_FAILURE() << "was fitted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("no cost model fits these steps: cost model: slow: factor"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("steps 51 to 51 took up to"));
+  }
+}
+
 TEST(Calibration, ItsDeviationsAreThoseOfTheSteps) {
   const CostModel cost = calibrate(draw(1, 3000, 0.1)).file.cost;
   const StepWork work{.decoding = 8, .decode_context = 800, .logit_rows = 8};
