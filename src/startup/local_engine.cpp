@@ -1,6 +1,7 @@
 #include "startup/local_engine.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 #include <utility>
@@ -26,6 +27,20 @@ namespace quire::startup {
 namespace {
 
 constexpr uint64_t kLeastStepLog = 64 << 10;
+
+/// Tells two sinks, of which either may be null. Both must outlive it.
+class BothSinks final : public engine::StepSink {
+ public:
+  BothSinks(engine::StepSink* one, engine::StepSink* other) : sinks_{one, other} {}
+  void take(const backend::StepRecord& record) noexcept override {
+    for (engine::StepSink* const each : sinks_) {
+      if (each != nullptr) each->take(record);
+    }
+  }
+
+ private:
+  const std::array<engine::StepSink*, 2> sinks_;
+};
 
 /// Checks the output files of a run: different files, and each of its own kind. Throws Error before any is
 /// opened.
@@ -226,9 +241,9 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   log_sizes(served_name);
   open_files(options, served_name);
   if (cost) shadow = make_shadow(std::move(*cost), options, served_name);
+  if (steps != nullptr || step_log) sinks = std::make_unique<BothSinks>(steps, step_log.get());
   engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
-                                            record.get(), warm.get(),
-                                            steps != nullptr ? steps : step_log.get(), shadow.get());
+                                            record.get(), warm.get(), sinks.get(), shadow.get());
 }
 
 void LocalEngine::open_files(const EngineOptions& options, const std::string& served_name) {

@@ -22,9 +22,9 @@ namespace quire::startup {
 
 /// A model with its tokenizer, device, scheduler and engine, running.
 struct LocalEngine {
-  /// `served_name`: the name of the model in logs and metrics. `steps`: gets the record of each step, instead
-  /// of a file; must outlive it, and may be null. Throws Error naming the option, the file or the key at
-  /// fault.
+  /// `served_name`: the name of the model in logs and metrics. `steps`: gets the record of each step, beside
+  /// the file that --step-log names; must outlive it, and may be null. Throws Error naming the option, the
+  /// file or the key at fault.
   LocalEngine(const EngineOptions& options, const std::string& served_name,
               engine::StepSink* steps = nullptr);
 
@@ -46,6 +46,7 @@ struct LocalEngine {
   SteadyClock clock;
   std::unique_ptr<engine::StepTrace> trace;
   std::unique_ptr<engine::StepLog> step_log;
+  std::unique_ptr<engine::StepSink> sinks;  // all that get the records of steps; null: nothing does
   std::unique_ptr<record::RunWriter> record;
   std::unique_ptr<engine::WarmStart> warm;
   engine::EngineMetrics metrics;

@@ -187,6 +187,19 @@ def test_a_server_runs_at_the_fitted_pace(fitted, tmp_path):
     assert two["tpot_ns"]["mean"] == pytest.approx(one["tpot_ns"]["mean"], rel=0.1)
 
 
+def test_a_sweep_may_be_logged_too(tmp_path):
+    """The log of its steps gives the same fit as they do."""
+    log, cost, again = (tmp_path / name for name in ("steps.log", "cost.json", "again.json"))
+    run = ["calibrate", MODEL, "--device", "sim", *HIDDEN, "--sim-speed", 20, "--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-blocks", 100,
+           "--seconds", 0]
+    quire(*run, "-o", cost, "--step-log", log)
+    quire("calibrate", "--from", log, "-o", again)
+    one, two = (json.loads(path.read_text()) for path in (cost, again))
+    assert one["steps"] + one["left_out"] == len(log.read_text().splitlines()) - 1 > 50
+    assert one == two
+    assert "--step-log" in quire(*run, "-o", cost, "--step-log", cost, fails=True)
+
+
 def test_what_moving_a_block_costs_is_found(fitted, tmp_path):
     kept = json.loads(fitted[0].read_text())
     assert kept["most"]["moved_blocks"] > 5 and kept["most"]["copies"] > 5
