@@ -64,10 +64,27 @@ struct Measured {
   bool interrupted = false;  // by Ctrl-C, before the end of the sweep
 };
 
+/// Tells of a last line that was cut off. Throws Error if steps overlapped, naming the line.
+void check_log(const sim::StepLogFile& file, const std::string& path) {
+  if (file.cut_line > 0) {
+    log_warning(fmt::format("{}: line {} is not whole, as where a server was killed: it is left out", path,
+                            file.cut_line));
+  }
+  for (size_t i = 0; i < file.records.size(); ++i) {
+    const backend::StepRecord& record = file.records[i];
+    if (record.open == 1) continue;
+    throw Error(
+        fmt::format("{}: line {}: step {} was one of {} in flight: only steps one by one can be fitted "
+                    "(--steps-in-flight 1)",
+                    path, i + 2, record.step, record.open));
+  }
+}
+
 Measured read_logs(const std::vector<std::string>& paths) {
   Measured out;
   for (const std::string& path : paths) {
-    sim::StepLogFile file = sim::read_step_log(path);
+    const sim::StepLogFile file = sim::read_step_log(path);
+    check_log(file, path);
     const bool other = file.model != out.model || file.machine != out.machine || file.device != out.device;
     if (!out.records.empty() && other) {
       throw Error(fmt::format(

@@ -16,11 +16,13 @@ struct StepLogFile {
   std::string machine;   // machine_name() where the steps ran
   uint32_t threads = 0;  // that computed; 0: of a simulated device
   std::string warning;   // why these steps may not be what they seem
-  std::vector<backend::StepRecord> records;
+  std::vector<backend::StepRecord> records;  // the first is that of line 2
+  uint64_t cut_line = 0;  // a last line without its end, which is left out; 0: there is none
 };
 
-/// Reads one file. Throws Error "PATH: line N: WHAT": a number that is missing, negative or no integer, by
-/// the name of its column; of another version, both versions. A last line that was cut off is left out.
+/// Reads one file. Throws Error "PATH: line N: WHAT": a number that is missing, negative, no integer, or not
+/// possible beside those of the other columns, by the name of its column; of another version, both versions.
+/// A byte order mark before the first line is skipped.
 StepLogFile read_step_log(const std::filesystem::path& path);
 
 }  // namespace quire::sim

@@ -353,6 +353,32 @@ def test_the_example_of_the_help_is_taken(fitted, tmp_path):
     assert done.returncode == 0 and (tmp_path / "cost.json").exists() and log.exists(), done.stderr
 
 
+def test_a_damaged_log_is_told_by_its_line(fitted, tmp_path):
+    log, cost = step_log(fitted, tmp_path / "steps.log"), tmp_path / "cost.json"
+    whole = log.read_text()
+    columns = json.loads(whole.split("\n")[0])["columns"]
+
+    def changed(line, **columns_to):
+        lines = whole.split("\n")
+        row = json.loads(lines[line - 1])
+        for name, value in columns_to.items():
+            row[columns.index(name)] = value
+        lines[line - 1] = json.dumps(row)
+        log.write_text("\n".join(lines))
+        return quire("calibrate", "--from", log, "-o", cost, fails=True)
+
+    assert f"{log}: line 7: 'prefill_tokens' is {10**15}" in changed(7, prefill_tokens=10**15)
+    assert f"{log}: line 8: step " in changed(8, open=2) and "was one of 2 in flight" in changed(8, open=2)
+    assert not cost.exists()
+    # What a server that is killed leaves.
+    log.write_text(whole[:-9])
+    done = subprocess.run([QUIRE, "calibrate", "--from", log, "-o", cost], capture_output=True, text=True, timeout=300)
+    last = len(whole.splitlines())
+    assert done.returncode == 0 and f"{log}: line {last} is not whole" in done.stderr, done.stderr
+    kept = json.loads(cost.read_text())
+    assert kept["steps"] + kept["left_out"] == last - 2
+
+
 def test_errors_say_what_to_do(fitted, tmp_path):
     path, _ = fitted
     assert "MODEL is missing" in quire("calibrate", fails=True)
