@@ -1,5 +1,6 @@
 // calibrate: a cost model of this machine, for simulate and for a simulated device.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <csignal>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -330,6 +332,15 @@ int calibrate(Options& options) {
   return kInterrupted;
 }
 
+/// Refuses all but what a fit of step logs uses: the flags of an engine and of a sweep.
+void refuse_idle_with_logs(const Flags& command) {
+  constexpr std::array<std::string_view, 4> kUsed = {"--from", "--out", "--table", "--html"};
+  for (const auto& [flag, values] : command.given()) {
+    if (std::ranges::find(kUsed, flag) != kUsed.end()) continue;
+    refuse_if_given(command, flag, "with --from, which measures nothing");
+  }
+}
+
 }  // namespace
 
 void add_calibrate(const Flags& app, Command& run) {
@@ -366,9 +377,7 @@ void add_calibrate(const Flags& app, Command& run) {
       }
       refuse_idle_engine_flags(command, options->engine, {});
     } else {
-      for (const char* flag : {"model", "--seconds"}) {
-        refuse_if_given(command, flag, "with --from, which measures nothing");
-      }
+      refuse_idle_with_logs(command);
     }
     run = [options] { return calibrate(*options); };
   });

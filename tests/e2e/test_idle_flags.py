@@ -133,6 +133,10 @@ SIM = ["--device", "sim"]
     (["convert", ROOT / "LICENSE", "x", "--outtype", "f16"], "--outtype", "llama2.c"),
     (["perplexity", DEMO, ROOT / "LICENSE", "--context", "4096"], "--context", "512 positions"),
     (["bench", "serve", "--endpoint", "chat", "--words"], "--words", "--endpoint chat"),
+    *[(["calibrate", "--from", "f", *flags], flags[0], "--from, which measures nothing")
+      for flags in (["--threads", "2"], ["--quantization", "int8"], ["--num-blocks", "9"], ["--device", "sim"], ["--cost-step-us", "5"], ["--force"],
+                    ["--step-log", "x"], ["--max-num-seqs", "2"], ["--seconds", "2"])],
+    (["calibrate", DEMO, "--from", "f"], "model", "--from, which measures nothing"),
 ])
 def test_flags_that_change_nothing_are_refused(args, flag, why):
     done = quire(*args, check=False)
