@@ -314,7 +314,8 @@ int calibrate(Options& options) {
   of.file.cost.model = measured.model;
   of.file.cost.machine = measured.machine;
   of.file.device = measured.device;
-  if (!measured.warning.empty()) of.file.device += fmt::format("; warning: {}", measured.warning);
+  if (!measured.warning.empty())
+    of.file.device += fmt::format("{}{}", backend::sim::kKeptWarning, measured.warning);
   of.file.build = version();
   fmt::print("{}: {} steps, {}, {}\n", terminal_text(measured.model), with_commas(measured.records.size()),
              terminal_text(measured.machine), terminal_text(of.file.device));

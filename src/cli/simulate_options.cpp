@@ -158,11 +158,15 @@ startup::ModelOutline outline_of(const SimulateOptions& options) {
   return model;
 }
 
-/// The fitted cost model, checked to be of the model. Its machine is not: a simulation has none.
-backend::sim::FittedCost checked_cost(const SimulateOptions& options, const startup::ModelOutline& model) {
+/// The fitted cost model, checked to be of the model where there is one. Its machine is not: a simulation has
+/// none.
+backend::sim::FittedCost checked_cost(const SimulateOptions& options, const startup::ModelOutline* model) {
   backend::sim::CostFile file = backend::sim::read_cost_file(options.cost.cost_file);
-  const backend::sim::CostRun run{
-      .model = startup::model_name(model.path), .machine = {}, .setup = setup_of(model, options.formats)};
+  backend::sim::CostRun run;
+  if (model != nullptr) {
+    run.model = startup::model_name(model->path);
+    run.setup = setup_of(*model, options.formats);
+  }
   file.cost.warning = check_cost_file_for(run, file, options.cost.cost_file, options.cost.force);
   return std::move(file.cost);
 }
@@ -242,8 +246,10 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
     model = {std::move(machine.shape), machine.kv_bytes};
   } else if (!options.model.empty()) {
     const startup::ModelOutline outline = outline_of(options);
-    config.cost = checked_cost(options, outline);
+    config.cost = checked_cost(options, &outline);
     model = {shape_with_kv(outline, options.formats.kv_cache_dtype), std::nullopt};
+  } else if (!options.cost.cost_file.empty()) {
+    config.cost = checked_cost(options, nullptr);
   } else {
     config.cost = options.cost.model();
   }

@@ -175,8 +175,10 @@ uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConf
 /// CostOptions::check_for: a simulated device stands for this machine with the model in it.
 std::string check_costs(const EngineOptions& options) {
   if (options.cost.cost_file.empty()) return {};
-  return options.cost.check_for(
-      {.model = model_name(options.model.model), .machine = machine_name(), .setup = setup_of(options)});
+  return options.cost.check_for({.model = model_name(options.model.model),
+                                 .machine = machine_name(),
+                                 .setup = setup_of(options),
+                                 .runs_on = backend::sim::RunsOn::kSimulated});
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ std::string check_shadow(const backend::sim::CostFile& file, const EngineOptions
            .machine = stands_for.cost.machine,
            .setup = backend::sim::setup_in(stands_for.device)};
   }
+  run.runs_on =
+      options.device->is_simulated ? backend::sim::RunsOn::kSimulated : backend::sim::RunsOn::kMachine;
   return check_cost_file_for(run, file, options.shadow.cost_file, options.cost.force);
 }
 

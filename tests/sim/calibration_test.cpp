@@ -466,8 +466,44 @@ TEST(CostFile, OfAnotherSetupIsTakenOnlyByForce) {
     EXPECT_THROW(check_cost_file_for({.setup = other}, file, "cost.json", false), Error);
     EXPECT_THAT(check_cost_file_for({.setup = other}, file, "cost.json", true), testing::HasSubstr(said));
     file.device = "simulated";
-    EXPECT_EQ(check_cost_file_for({.setup = other}, file, "cost.json", false), "") << "the file names none";
+    EXPECT_EQ(check_cost_file_for({.setup = other, .runs_on = backend::sim::RunsOn::kSimulated}, file,
+                                  "cost.json", false),
+              "")
+        << "the file names none";
   }
+}
+
+TEST(CostFile, OfASimulatedDeviceIsNoMachines) {
+  using backend::sim::RunsOn;
+  CostFile file;
+  file.device = "simulated, at 1 times the speed of a card: the words are arbitrary";
+  const std::string said = "the device is '" + file.device + "', and this run's computes";
+  try {
+    check_cost_file_for({.runs_on = RunsOn::kMachine}, file, "cost.json", false);
+    ADD_FAILURE() << "was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(said + "; --force"));
+  }
+  EXPECT_THAT(check_cost_file_for({.runs_on = RunsOn::kMachine}, file, "cost.json", true),
+              testing::HasSubstr(said));
+  EXPECT_EQ(check_cost_file_for({.runs_on = RunsOn::kSimulated}, file, "cost.json", false), "");
+  EXPECT_EQ(check_cost_file_for({}, file, "cost.json", false),
+            "cost.json: its times are those of a simulated device (" + file.device + ")");
+}
+
+TEST(CostFile, KeepsTheWarningOfItsSteps) {
+  using backend::sim::RunsOn;
+  CostFile file;
+  file.device = "9 parameters, bf16 weights and K/V on NVIDIA A10G; warning: w";
+  for (const RunsOn on : {RunsOn::kNothing, RunsOn::kSimulated, RunsOn::kMachine}) {
+    EXPECT_EQ(check_cost_file_for({.runs_on = on}, file, "cost.json", false),
+              "cost.json: its steps were logged with a warning: w");
+  }
+  file.device = "simulated; warning: w";
+  EXPECT_EQ(
+      check_cost_file_for({}, file, "cost.json", false),
+      "cost.json: its times are those of a simulated device (simulated); cost.json: its steps were logged "
+      "with a warning: w");
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace quire::backend::sim {
 namespace {
 
 constexpr int64_t kVersion = 2;
-constexpr size_t kMostNumbers = 1000;  // of a list
+constexpr size_t kMostNumbers = 1000;                 // of a list
+constexpr std::string_view kSimulated = "simulated";  // what SimBackend::describe begins with
 
 template <class Number>
 std::vector<Number> numbers_of(const JsonObject& object, std::string_view key) {
@@ -138,10 +139,26 @@ std::string check_cost_file_for(const CostRun& run, const CostFile& file, const 
   compare_setup("type of K/V", setup.kv, run.setup.kv);
   compare_setup("level of the kernels", setup.kernels, run.setup.kernels);
   compare_setup("number of threads", setup.threads, run.setup.threads);
-  if (differs.empty()) return {};
+  const std::string_view device = std::string_view(file.device).substr(0, file.device.find(kKeptWarning));
+  const bool is_simulated = device.starts_with(kSimulated);
+  if (is_simulated && run.runs_on == RunsOn::kMachine) {
+    differs +=
+        fmt::format("{} the device is '{}', and this run's computes", differs.empty() ? "" : ";", device);
+  }
   const std::string what = fmt::format("{}: is a cost model of something else:{}", path.string(), differs);
-  if (!force) throw Error(fmt::format("{}; --force takes its times all the same", what));
-  return fmt::format("{}; its times are taken all the same (--force)", what);
+  if (!differs.empty() && !force) throw Error(fmt::format("{}; --force takes its times all the same", what));
+  std::vector<std::string> warnings;
+  if (!differs.empty())
+    warnings.push_back(fmt::format("{}; its times are taken all the same (--force)", what));
+  if (is_simulated && run.runs_on == RunsOn::kNothing) {
+    warnings.push_back(
+        fmt::format("{}: its times are those of a simulated device ({})", path.string(), device));
+  }
+  std::string_view kept = file.device;
+  if (skip_past(kept, kKeptWarning)) {
+    warnings.push_back(fmt::format("{}: its steps were logged with a warning: {}", path.string(), kept));
+  }
+  return fmt::format("{}", fmt::join(warnings, "; "));
 }
 
 CostFile read_cost_file(const std::filesystem::path& path) {

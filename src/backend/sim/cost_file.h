@@ -32,6 +32,9 @@ struct CostFile {
 
 inline constexpr FileKind kCostFile{"cost model", "{\"quire_cost\":"};
 
+/// In CostFile::device, before a warning.
+inline constexpr std::string_view kKeptWarning = "; warning: ";
+
 /// How a device computes a model; empty: it is not known.
 struct DeviceSetup {
   std::string parameters;  // how many the model has, as "6,738,415,616"
@@ -44,17 +47,23 @@ struct DeviceSetup {
 /// The setup in what Backend::describe says; a simulated device has none, and a GPU no kernels and threads.
 DeviceSetup setup_in(std::string_view device);
 
+/// On what a run computes: on nothing, as a simulation or a plan; on a simulated device; on a machine.
+enum class RunsOn : uint8_t { kNothing, kSimulated, kMachine };
+
 /// What a run that uses a cost model knows of itself; empty: it does not know.
 struct CostRun {
   std::string model;    // startup::model_name
   std::string machine;  // machine_name()
   DeviceSetup setup;
+  RunsOn runs_on = RunsOn::kNothing;
 };
 
 /// Throws Error, naming both, if the file is of another model, machine or setup than the run's (a file that
-/// does not say a part of the setup is of any): its times are then not those of this run. With `force` it
-/// returns that as a warning, to be repeated in all that the run writes; "" if they fit. `path`: of the file,
-/// for the message.
+/// does not say a part of the setup is of any), or if it was fitted to a simulated device and the run
+/// computes on a machine: its times are then not those of this run. With `force` that is a warning. Returns
+/// what is to be repeated in all that the run writes; "" if they fit: that warning; that the times are a
+/// simulated device's, where the run computes on nothing; and the warning with which the steps were logged,
+/// which the file keeps behind kKeptWarning. `path`: of the file, for the message.
 std::string check_cost_file_for(const CostRun& run, const CostFile& file, const std::filesystem::path& path,
                                 bool force);
 
