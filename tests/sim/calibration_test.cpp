@@ -393,6 +393,10 @@ TEST(CostFile, SaysWhatIsWrong) {
   expect_refused(with("\"kinds\":[\"decode\"", "\"kinds\":[\"decade\""),
                  "must be a list of decode, prefill, mixed");
   expect_refused(with("\"kinds\":[\"decode\"", "\"kinds\":[1"), "'kinds'");
+  expect_refused(with("\"kinds\":[\"decode\",", "\"kinds\":[\"decode\",\"decode\","),
+                 "'kinds': has 'decode' twice");
+  expect_refused(with("\"least\":{\"decoding\":1", "\"least\":{\"decoding\":65"),
+                 "'least.decoding': is 65, and the most is 64");
   expect_refused(with("\"deviations\":[", "\"deviations\":[-1,"), "deviations");
   expect_refused(with("\"part\":0", "\"part\":1"), "slow: part: 1 is no part of all steps");
   expect_refused(with("\"factor\":1", "\"factor\":-1"), "slow: factor: -1");

@@ -70,8 +70,24 @@ std::vector<std::string> kinds_of(const JsonObject& root) {
     if (!each.is_string()) throw fault;
     out.emplace_back(each.get_string());
     if (std::ranges::find(kStepKinds, out.back()) == kStepKinds.end()) throw fault;
+    if (std::ranges::find(out, out.back()) != out.end() - 1) {
+      throw root.error("kinds", fmt::format("has '{}' twice", out.back()));
+    }
   }
   return out;
+}
+
+/// The least of each count, which are no more than the most.
+StepWork least_of(const JsonObject& object, const StepWork& most) {
+  const StepWork least = counts_of(object);
+  std::vector<uint64_t> bounds;
+  StepWork::for_each_count(most, [&](std::string_view, uint64_t count) { bounds.push_back(count); });
+  size_t at = 0;
+  StepWork::for_each_count(least, [&](std::string_view name, uint64_t count) {
+    const uint64_t bound = bounds[at++];
+    if (count > bound) throw object.error(name, fmt::format("is {}, and the most is {}", count, bound));
+  });
+  return least;
 }
 
 FitError error_of(const JsonObject& object) {
@@ -180,8 +196,8 @@ CostFile read_cost_file(const std::filesystem::path& path) {
   file.cost.device = phase_of(root.object("device_ns"));
   file.cost.host = phase_of(root.object("host_ns"));
   file.cost.most = counts_of(root.object("most"));
-  if (root.has("least")) file.cost.least = counts_of(root.object("least"));  // older files lack both
-  if (root.has("kinds")) file.cost.kinds = kinds_of(root);
+  if (root.has("least")) file.cost.least = least_of(root.object("least"), file.cost.most);
+  if (root.has("kinds")) file.cost.kinds = kinds_of(root);  // older files lack both
   file.cost.deviations = numbers_of<double>(root, "deviations");
   if (root.has("slow")) {  // a file may be written by hand, for a device that nothing disturbs
     const JsonObject slow = root.object("slow");
