@@ -168,7 +168,7 @@ def test_a_prediction_is_laid_over_a_measurement(server, tmp_path):
     over = quire("simulate", *flags, "--html", tmp_path / "sim.html", "--overlay", measured)
     assert over.returncode == 0 and "measured.json" in (tmp_path / "sim.html").read_text()
     said = quire("simulate", "--compare", predicted, measured).stdout.decode()
-    assert "median over 6 pairs" in said and re.search(r"^TTFT p50 ms +[0-9.]+ +[0-9.]+ +[0-9.]+$", said, re.M)
+    assert "median of 6 pairs" in said and re.search(r"^TTFT p50 ms +[0-9.]+ +[0-9.]+ +[0-9.]+$", said, re.M)
 
 
 def test_what_cannot_be_laid_over_is_refused_before_the_first_request(tmp_path):
