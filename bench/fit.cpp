@@ -5,14 +5,14 @@
 // step's time is taken relative to that of reference steps around it, so what is compared is the fit and not
 // the machine's speed of that moment. The engine's executor carries them out between the engine's steps:
 // after each step three in which eight sequences decode, and after each fourth step and each large one a
-// chunk of a prompt. There are two kinds
-// because what else runs on the machine slows a step of few tokens, which mostly reads weights, and one of
-// many, which mostly computes, by different factors. Beside each error stand two floors, below which no fit
-// comes: by how much equal steps of two pieces less than 2 s apart differ, and equal steps one after the
-// other. With EVERY, references of both kinds come only after each so many steps: enough where the machine
-// keeps its speed.
+// chunk of a prompt. There are two kinds because what else runs on the machine slows a step of few tokens,
+// which mostly reads weights, and one of many, which mostly computes, by different factors. Beside each error
+// stand two floors, below which no fit comes: by how much equal steps of two pieces less than 2 s apart
+// differ, and equal steps one after the other. With EVERY, references of both kinds come only after each so
+// many steps: enough where the machine keeps its speed.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -20,6 +20,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -154,9 +155,17 @@ struct Collector final : engine::StepSink {
   void take(const backend::StepRecord& record) noexcept override {
     records.push_back(record);
     if (records.size() % every != 0) return;
+    measures = true;
     const Nanos start = clock.now();
     measure_references(record);
     clock.forget(clock.now() - start);
+    measures = false;
+  }
+
+  /// Returns when those are measured, if there are any, that follow a step whose tokens were delivered.
+  void wait_for_references() const {
+    do std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (measures);
   }
 
   void measure_references(const backend::StepRecord& record) {
@@ -178,6 +187,7 @@ struct Collector final : engine::StepSink {
 
   const size_t every;    // steps there are references
   ForgetfulClock clock;  // of the engine
+  std::atomic<bool> measures = false;
   std::vector<backend::StepRecord> records;
   Reference decode{8, 64, 1};
   Reference chunk{1, 16, 64};
@@ -229,6 +239,7 @@ std::vector<Step> measure(startup::LocalEngine& local, Collector& collector, con
   };
   std::vector<Piece> pieces;
   cli::run_sweep(local, plan.sweep, seconds, [&](double, const cli::SweepPiece& done) {
+    collector.wait_for_references();
     const bool fitted = std::ranges::find(plan.fitted, done) != plan.fitted.end();
     pieces.push_back({collector.clock.now(), fitted});
   });

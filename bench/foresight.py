@@ -4,8 +4,8 @@
   bench/foresight.py [--part workloads|slo|policies|machine ...] [--workload NAME ...] [--repeats 3] [--at-once 1] [--requests 2000] [--seconds 60]
 
 The first three have a device that hides its costs, served over HTTP. It is a cost model written here, whose steps deviate by up to a
-tenth. `quire calibrate` sees it only by the steps of a server under two other loads. How long a server takes to receive a request is
-measured with a device that takes no time. Then `quire bench serve` measures a server on the hidden device, and `quire simulate` predicts the same from
+tenth. `quire calibrate` sees it only by the steps of a server under two other loads, one of which also says how long a request's way there and back
+takes. How long a server takes to receive a request is measured with a device that takes no time. Then `quire bench serve` measures a server on the hidden device, and `quire simulate` predicts the same from
 the fitted model, that time, and that of a request's way there and back. Each run of the server and each prediction draws deviations of
 its own: a prediction does not know those of the device.
 
@@ -131,21 +131,25 @@ def accept_us(quire, model):
     return round(got["elapsed_ns"] / 1000 / 3000)
 
 
-def latency_us(quire, model, load):
-    """From the sending of a request to its first token, where its steps take no time and few requests are under way."""
-    with Server(quire, model, [*FREE, *SERVER]) as url:
-        got = json.loads(run(quire, "bench", "serve", "--url", url, *load, "--requests", 60, "--prompt-len", 50, "--output-len", 2, "--json"))
-    return round(got["ttft_ns"]["p50"] / 1000)
+def way_us(url, result):
+    """By how much TTFT was longer for the client than for the engine, in the mean of the only load that a server has had: a request's way there and
+    back."""
+    with urllib.request.urlopen(url + "/metrics") as answer:
+        metrics = answer.read().decode()
+    total, count = (float(re.search(rf"^vllm:time_to_first_token_seconds_{part}{{.*}} (.*)$", metrics, re.MULTILINE)[1]) for part in ("sum", "count"))
+    return round(result["ttft_ns"]["mean"] / 1e3 - total / count * 1e6)
 
 
 class Way:
     """The time of a request beside its steps."""
 
-    def __init__(self, quire, model):
-        self.accept = accept_us(quire, model)
+    def __init__(self, of, once):
+        self.accept = accept_us(of.quire, of.model)
         # Users keep their connections; other requests have one each.
-        self.once = latency_us(quire, model, ["--rate", 8]) - self.accept
-        self.kept = latency_us(quire, model, ["--users", 3, "--think-time-ms", "exponential:300"]) - self.accept
+        self.once = once - self.accept
+        with of.server(repeat=-9) as url:
+            self.kept = way_us(url, of.measure(url, "--users", 8, "--think-time-ms", "exponential:300", "--prompt-len", 50, "--output-len", 20,
+                                               "--requests", 200)) - self.accept
 
     def __str__(self):
         return (f"a request is received in {self.accept} us; its way there and back takes {self.once} us on a connection of its own, {self.kept} us on "
@@ -178,13 +182,14 @@ class Foresight:
         hidden.write_text(json.dumps(scaled(hidden_device(), 1 / options.speed), separators=(",", ":")))
         self.device = ["--cost", hidden, "--cost-jitter", "--force"]
         # The steps of a server, which sends tokens to connections between them; a sweep has none.
-        logs = []
+        logs, ways = [], []
         for i, (load, engine) in enumerate(LEARNED):
             logs += ["--from", self.folder / f"learned{i}.log"]
             with self.server(*engine, "--step-log", logs[-1], repeat=-1 - i) as url:
-                self.measure(url, *faster(load, options.speed), "--seed", 101 + i, "--requests", 800)
+                result = self.measure(url, *faster(load, options.speed), "--seed", 101 + i, "--requests", 800)
+                ways.append(way_us(url, result))
         said = run(self.quire, "calibrate", *logs, "-o", self.fitted)
-        self.way = Way(self.quire, self.model)
+        self.way = Way(self, ways[0])
         print(f"{said}{self.way}", file=sys.stderr)
 
     def server(self, *flags, repeat=0):
@@ -351,13 +356,10 @@ def machine(options, folder):
         return ["--rate", rate, "--seed", seed, "--prompt-len", "uniform:20:100", "--output-len", "uniform:20:60", "--requests", options.real_requests]
 
     def serve(path, *flags):
-        """The load's figures, and the mean TTFT by the engine's clock in ns."""
+        """The load's figures, and its way_us()."""
         with Server(options.quire, options.real_model, [*weights, *engine, "--step-log", path], device="cpu") as url:
             result = json.loads(run(options.quire, "bench", "serve", "--url", url, *flags, "--json"))
-            with urllib.request.urlopen(url + "/metrics") as answer:
-                metrics = answer.read().decode()
-        total, count = (float(re.search(rf"^vllm:time_to_first_token_seconds_{part}{{.*}} (.*)$", metrics, re.MULTILINE)[1]) for part in ("sum", "count"))
-        return result, total / count * 1e9
+            return result, way_us(url, result)
 
     # Two fits: of the sweep, which has the machine to itself, and of the steps of a server under two other rates.
     files = {"sweep": folder / "sweep.json", "logs of a server": folder / "logs.json"}
@@ -365,11 +367,10 @@ def machine(options, folder):
     logs, ways = [], []
     for i, rate in enumerate((options.real_rate * 0.6, options.real_rate * 1.2)):
         logs.append(folder / f"learn{i}.log")
-        result, by_engine = serve(logs[-1], *load(rate, 101 + i))
-        ways.append(result["ttft_ns"]["mean"] - by_engine)
+        ways.append(serve(logs[-1], *load(rate, 101 + i))[1])
     said += run(options.quire, "calibrate", *[word for path in logs for word in ("--from", path)], "-o", files["logs of a server"])
     # Where steps compute on all cores, what is not a step waits for one of them.
-    way = ["--latency-us", round(statistics.mean(ways) / 1000)]
+    way = ["--latency-us", round(statistics.mean(ways))]
     print(f"{said}a request's way there and back, by the same two runs, takes {way[1]} us", file=sys.stderr)
     costs = {name: json.loads(path.read_text()) for name, path in files.items()}
     figures = [("mean TTFT ms", lambda r: r["ttft_ns"]["mean"] / 1e6), ("mean TPOT ms", lambda r: r["tpot_ns"]["mean"] / 1e6),

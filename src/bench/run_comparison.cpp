@@ -117,11 +117,14 @@ std::vector<std::string> pair_texts(const Comparison& of) {
   }
   std::vector<std::string> out;
   for (const PairedTime& each : of.times) {
+    const std::string takes =
+        each.median == 0 ? "as long"
+                         : fmt::format("{:.2f} ms {}", std::abs(static_cast<double>(each.median)) / 1e6,
+                                       each.median < 0 ? "less" : "more");
     out.push_back(
-        fmt::format("{}: in the median of {} pairs of the same request the second takes {:.2f} ms {}; it is "
-                    "slower for {:.1f} % of them",
-                    each.name, with_commas(each.pairs), std::abs(static_cast<double>(each.median)) / 1e6,
-                    each.median < 0 ? "less" : "more", percent(each.slower, each.pairs)));
+        fmt::format("{}: in the median of {} pairs of the same request the second takes {}; it is slower for "
+                    "{:.1f} % of them",
+                    each.name, with_commas(each.pairs), takes, percent(each.slower, each.pairs)));
   }
   return out;
 }

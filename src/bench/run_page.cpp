@@ -20,11 +20,12 @@ PageFacts tiles(const RunData& run) {
     out.emplace_back(fmt::format("{:.2f}", run.per_second(*run.good)),
                      fmt::format("of them within the objectives ({} of {})", with_commas(*run.good),
                                  with_commas(run.finished)));
-    out.emplace_back(
-        fmt::format("{:.1f} %", percent(*run.good, run.ended())),
-        fmt::format("of {} met {}: {}",
-                    run.ended() < run.requests ? "the requests that had ended" : "all requests",
-                    run.slo.text(), run.slo.attained(*run.good, run.ended()) ? "enough" : "too few"));
+    if (run.ended() > 0)
+      out.emplace_back(
+          fmt::format("{:.1f} %", percent(*run.good, run.ended())),
+          fmt::format("of {} met {}: {}",
+                      run.ended() < run.requests ? "the requests that had ended" : "all requests",
+                      run.slo.text(), run.slo.attained(*run.good, run.ended()) ? "enough" : "too few"));
   }
   out.emplace_back(fmt::format("{:.2f} s", run.seconds), "from start to end");
   out.emplace_back(with_commas(run.prompt_tokens), "prompt tokens");

@@ -66,7 +66,8 @@ void print_report(const bench::LoadReport& report) {
   fmt::print("{} tokens in, {} out{}\n", with_commas(report.prompt_tokens), with_commas(report.output_tokens),
              report.tokens_said ? "" : " (pieces of text: the server does not say how many tokens)");
   if (report.slo.any()) {
-    fmt::print("{} of {} within {}: {:.2f} good requests/s\n", report.good, report.requests,
+    fmt::print("{} of {}{} within {}: {:.2f} good requests/s\n", report.good,
+               report.requests - report.unfinished, report.unfinished > 0 ? " that had ended" : "",
                report.slo.text(), report.per_second(report.good));
   }
   const std::pair<const char*, sim::Percentiles> times[] = {{"to the first token", report.ttft},

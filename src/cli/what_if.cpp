@@ -146,11 +146,12 @@ int judge(const Tally& tally, const Failures& failures) {
   return 128 + SIGINT;
 }
 
-/// What their reader changed or left out, once for each trace.
+/// What their reader changed or left out, once for each trace and part of it.
 void note_traces(const std::vector<SimulateOptions>& options) {
-  std::set<std::string> noted;
+  std::set<std::pair<std::string, std::optional<uint32_t>>> noted;
   for (const SimulateOptions& each : options) {
-    if (each.workload.trace.empty() || !noted.insert(each.workload.trace).second) continue;
+    if (each.workload.trace.empty()) continue;
+    if (!noted.emplace(each.workload.trace, each.workload.requests).second) continue;
     print_notes(simulation_requests(each)->settings());
   }
 }
@@ -301,11 +302,13 @@ Search search(const WhatIf& asked, const Load& load, std::vector<std::string> ar
 using Found = std::optional<sim::LoadLimit>;
 Found found_by(const Search& search) { return search.nothing_fits.empty() ? Found(search.limit) : Found(); }
 
-/// Of searches that are sorted by what they found; between two in the middle, their mean.
+/// Of searches that are sorted by what they found; between two in the middle, their mean, or the lower one
+/// where the other is beyond what was looked for, or it itself is.
 Found median_of(std::span<const Search> of) {
   const Found low = found_by(of[(of.size() - 1) / 2]);
   const Found high = found_by(of[of.size() / 2]);
   if (!low || !high) return std::nullopt;
+  if (low->load == 0 || low->is_most != high->is_most) return low;
   return sim::LoadLimit{(low->load + high->load) / 2, low->is_most, {}};
 }
 

@@ -22,14 +22,20 @@
 namespace quire::cli {
 namespace {
 
-/// The tokens of the shortest request, or of the first that is as short as `enough`. Later turns of a
-/// conversation are longer than its first.
+constexpr size_t kMostLookedAt = 2'000'000;  // generated requests
+
+/// The tokens of the shortest request, or of the first that is as short as `enough`; 0 if it is not known, as
+/// there are too many to look at or there was an interrupt. Later turns of a conversation are longer than its
+/// first.
 uint64_t shortest_of(const SimulateOptions& options, uint64_t enough) {
   const std::unique_ptr<sim::RequestStream> requests = simulation_requests(options);
   uint64_t shortest = UINT64_MAX;
+  size_t looked_at = 0;
   while (const sim::RequestPtr each = requests->next_first()) {
     shortest = std::min(shortest, uint64_t{each->request.prompt_length} + each->request.output_length);
     if (shortest <= enough) break;
+    const bool too_many = options.workload.trace.empty() && ++looked_at == kMostLookedAt;
+    if (too_many || InterruptNote::interrupted()) return 0;
   }
   return shortest;
 }

@@ -139,7 +139,7 @@ void EngineMetrics::cost_warning(const std::string& flag, const std::string& war
   labels["warning"] = warning;
   prometheus::BuildGauge()
       .Name("quire:cost_warning")
-      .Help("1: the times of a cost model are not those of this server, and taken all the same (--force)")
+      .Help("1: the times of a cost model may not be those of this server; the label says why")
       .Register(impl_->registry)
       .Add(labels)
       .Set(1);

@@ -43,8 +43,8 @@ void Shadow::warn_of_extrapolation() noexcept {
   if (warned_of_extrapolation_) return;
   warned_of_extrapolation_ = true;
   log_warning(
-      "--shadow: a step lies beyond what the cost model was fitted to (more or fewer tokens or "
-      "sequences, more context, or another kind of step): "
+      "--shadow: a step lies beyond what the cost model was fitted to (more of some count, as "
+      "tokens, context or copies, fewer tokens or sequences, or another kind of step): "
       "its time is extrapolated, as that of others may be; quire:extrapolated_steps_total counts them");
 }
 

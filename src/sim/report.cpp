@@ -115,8 +115,9 @@ std::string cost_text(const backend::sim::CostModel& of) {
 std::string extrapolation_text(uint64_t extrapolated, uint64_t steps) {
   if (extrapolated == 0) return {};
   return fmt::format(
-      "{} of {} steps lie beyond what the cost model was fitted to (more or fewer tokens or "
-      "sequences, more context, or another kind of step): their times are extrapolated",
+      "{} of {} steps lie beyond what the cost model was fitted to (more of some count, as "
+      "tokens, context or copies, fewer tokens or sequences, or another kind of step): their times are "
+      "extrapolated",
       with_commas(extrapolated), with_commas(steps));
 }
 

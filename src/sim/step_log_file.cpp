@@ -59,7 +59,7 @@ void check_counts(const backend::StepRecord& record, uint64_t most, const std::s
   const auto within = [&](const char* name, uint64_t count, uint64_t least, uint64_t most_of) {
     if (count >= least && count <= most_of) return;
     const bool above = count > most_of;
-    throw Error(fmt::format("{}: '{}' is {}, and the other columns allow {} {}", place, name, count,
+    throw Error(fmt::format("{}: '{}' is {}, and what else the log says allows {} {}", place, name, count,
                             above ? "at most" : "at least", above ? most_of : least));
   };
   const uint64_t tokens = most > 0 ? most : std::max(record.budget, kMostSequences);
@@ -71,6 +71,8 @@ void check_counts(const backend::StepRecord& record, uint64_t most, const std::s
   within("chunk_squares", work.chunk_squares, work.prefill_tokens, work.prefill_tokens * work.prefill_tokens);
   within("chunk_prefix", work.chunk_prefix, 0, work.prefill_tokens * UINT32_MAX);
   within("sampled_rows", work.sampled_rows, work.decoding, work.decoding + work.chunks);
+  within("moved_blocks", work.moved_blocks, 0, UINT32_MAX);
+  within("copies", work.copies, 0, UINT32_MAX);
   within("logit_rows", work.logit_rows, work.sampled_rows, work.sampled_rows + work.tokens());
 }
 

@@ -21,7 +21,7 @@ struct StepLogFile {
 };
 
 /// Reads one file. Throws Error "PATH: line N: WHAT": a number that is missing, negative, no integer, or not
-/// possible beside those of the other columns, by the name of its column; of another version, both versions.
+/// possible beside the others and the head, by the name of its column; of another version, both versions.
 /// A byte order mark before the first line is skipped.
 StepLogFile read_step_log(const std::filesystem::path& path);
 

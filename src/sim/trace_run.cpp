@@ -104,11 +104,11 @@ TraceRequests read_recorded_run(const std::filesystem::path& path, const TraceOp
       "{}: a recorded run: prompts share what they shared then, by blocks of {} tokens, but nothing with "
       "earlier answers",
       path.string(), trace.piece_length));
-  if (!ended) {
-    trace.notes.push_back(fmt::format(
-        "{}: the log ends before the run did: {} of its requests had not ended, and their answers are as "
-        "long as they were by then",
-        path.string(), requests.open_in(state)));
+  if (const size_t open = ended ? 0 : requests.open_in(state); open > 0) {
+    trace.notes.push_back(
+        fmt::format("{}: the log ends before the run did: {} of its requests had not ended; an answer that "
+                    "had begun is taken to be as long as it was by then",
+                    path.string(), open));
   }
   if (without_answer > 0) {
     trace.notes.push_back(

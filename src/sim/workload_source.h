@@ -81,7 +81,7 @@ class WorkloadSource {
       return at != other.at ? at > other.at : request->number > other.request->number;
     }
   };
-  /// That of a first turn has no tokens before this.
+  /// Gives the history of a first turn its prompt, which it lacks until there is a token of the answer.
   void begin_history(size_t number, std::vector<TokenId>& history) const;
   void add_to_history(size_t number, TokenId token);
   void make_due(RequestPtr request, Nanos before_ended);

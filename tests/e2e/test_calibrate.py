@@ -106,7 +106,7 @@ def test_beyond_what_was_fitted_it_says_so(fitted, tmp_path):
     more = ["--prompt-len", 3000, "--sweep", "watermark=1,2"]
     said = quire(*run, *more)
     of_both = re.search(r"\d+ of \d+ (steps) lie beyond .*", said)[0]
-    words = " lie beyond what the cost model was fitted to (more or fewer tokens or sequences, more context, or another kind of step): their times are extrapolated"
+    words = " lie beyond what the cost model was fitted to (more of some count, as tokens, context or copies, fewer tokens or sequences, or another kind of step): their times are extrapolated"
     assert of_both.endswith(words) and f'<p class="alarm">{of_both}.</p>' in page.read_text()
     assert int(of_both.split()[0]) > int(beyond.split()[0])
     said = quire(*run, "--prompt-len", 3000, "--find-capacity", "--seeds", 1, "--slo", "ttft=1000s")

@@ -201,6 +201,16 @@ def test_a_sweep_says_what_was_changed_of_each_trace(tmp_path):
         said = quire("simulate", *flags, *more).stderr.decode()
         assert said.count(f"{first}: sorted by time: 1 of 2 requests") == 1, said
         assert said.count(f"{second}: left out 1 requests that failed") == 1, said
+    said = quire("simulate", "--trace", second, "--sweep", "requests=1,3").stderr.decode()
+    assert said.count("left out 1 requests that failed") == 1, "of the second run, which reads more of it"
+
+
+def test_a_median_is_never_between_a_load_and_none(tmp_path):
+    path = tmp_path / "found.json"
+    quire("simulate", "--find-capacity", "--seeds", 2, "--slo", "ttft=93ms,attainment=100", "--prompt-len", "uniform:10:1000", "--output-len", 20,
+          "--requests", 20, "--json", path)
+    row = json.loads(path.read_text())["rows"][0]
+    assert row["least"] == row["median"] == 0 < row["most"]
 
 
 @pytest.mark.parametrize("command", [["simulate", "--requests", 10 ** 6, "--rate", 3],

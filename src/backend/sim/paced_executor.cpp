@@ -13,8 +13,8 @@ Ticket PacedExecutor::submit(const control::StepPlan& plan) {
   if (!warned_ && inner_->extrapolated() > 0) {
     warned_ = true;
     log_warning(
-        "--cost: a step lies beyond what the cost model was fitted to (more or fewer tokens or "
-        "sequences, more context, or another kind of step): "
+        "--cost: a step lies beyond what the cost model was fitted to (more of some count, as "
+        "tokens, context or copies, fewer tokens or sequences, or another kind of step): "
         "its time is extrapolated, as that of others may be");
   }
   return ticket;
