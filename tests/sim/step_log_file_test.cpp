@@ -133,14 +133,15 @@ TEST(StepLogFile, RefusesWhatNoStepHas) {
   };
   constexpr uint64_t kHuge = 1'000'000'000'000'000;
   refused({{"prefill_tokens", kHuge}},
-          "'prefill_tokens' is 1000000000000000, and the other columns allow at most");
+          "'prefill_tokens' is 1000000000000000, and what else the log says allows at most");
   refused({{"decoding", 70'000}}, "'decoding' is 70000");
   refused({{"budget", kHuge}}, "'budget' is");
   refused({{"decode_context", kHuge}}, "'decode_context' is");
-  refused({{"chunks", 0}}, "'chunks' is 0, and the other columns allow at least 1");
+  refused({{"chunks", 0}}, "'chunks' is 0, and what else the log says allows at least 1");
   refused({{"chunks", 101}}, "'chunks' is 101");
   refused({{"chunk_squares", 99}}, "'chunk_squares' is 99");
-  refused({{"chunk_squares", 10'001}}, "'chunk_squares' is 10001, and the other columns allow at most 10000");
+  refused({{"chunk_squares", 10'001}},
+          "'chunk_squares' is 10001, and what else the log says allows at most 10000");
   refused({{"chunk_prefix", kHuge}}, "'chunk_prefix' is");
   refused({{"sampled_rows", 2}}, "'sampled_rows' is 2");
   refused({{"sampled_rows", 6}}, "'sampled_rows' is 6");
@@ -153,7 +154,7 @@ TEST(StepLogFile, RefusesWhatNoStepHas) {
   EXPECT_EQ(read_step_log(file_of(budget + row_with({{"budget", 90}}))).records.size(), 1U)
       << "what follows the speed may be less than a step has";
   expect_refused(budget + row_with({{"prefill_tokens", 254}, {"chunk_squares", 254}}),
-                 "line 2: 'prefill_tokens' is 254, and the other columns allow at most 253");
+                 "line 2: 'prefill_tokens' is 254, and what else the log says allows at most 253");
 }
 
 // The device's time of steps in a row overlaps.
