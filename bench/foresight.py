@@ -4,10 +4,10 @@
   bench/foresight.py [--part workloads|slo|policies|machine ...] [--workload NAME ...] [--repeats 3] [--at-once 1] [--requests 2000] [--seconds 60]
 
 The first three have a device that hides its costs, served over HTTP. It is a cost model written here, whose steps deviate by up to a
-tenth. `quire calibrate` sees it only by the steps of a server under two other loads, one of which also says how long a request's way there and back
-takes. How long a server takes to receive a request is measured with a device that takes no time. Then `quire bench serve` measures a server on the hidden device, and `quire simulate` predicts the same from
-the fitted model, that time, and that of a request's way there and back. Each run of the server and each prediction draws deviations of
-its own: a prediction does not know those of the device.
+tenth. `quire calibrate` sees it only by the steps of a server under two other loads, one of which also says how long a request's way there
+and back takes. How long a server takes to receive a request is measured with a device that takes no time. Then `quire bench serve` measures
+a server on the hidden device, and `quire simulate` predicts the same from the fitted model and those times. Each run of the server and each
+prediction draws deviations of its own: a prediction does not know those of the device.
 
 workloads  the times of five workloads that were not used to fit: the median of --repeats runs and of 20 predictions, and for the slowest
            requests how far either spread. The trace is Azure's of conversations (traces-azure in QUIRE_DATA); without the file, it is
