@@ -15,6 +15,11 @@ namespace {
 constexpr uint32_t kMostRowsPerTile = 384;
 constexpr uint32_t kLeastRowsPerTile = 96;
 constexpr size_t kItemsPerThread = 4;
+// A sequence of so few rows for a K/V head, as in a decode, may be computed for several heads together: their
+// K and V follow each other in a block, and memory is read the faster the longer the runs are. For more rows
+// arithmetic takes longer than reading.
+constexpr size_t kFewRows = 8;
+constexpr size_t kPiecesOfOneMissing = 16;
 constexpr size_t kConvertChunk = 256;  // elements
 constexpr size_t kLine = 64;
 
@@ -127,7 +132,7 @@ size_t most_spans(std::span<const AttentionSeq> seqs, uint32_t window) {
   return most;
 }
 
-/// Attention of a batch, cut into items: a query tile and one K/V head each.
+/// Attention of a batch, cut into items: a query tile and one K/V head each, or several.
 class AttentionPass {
  public:
   AttentionPass(KernelContext& context, const KvLayout& layout, const std::byte* cache,
@@ -145,8 +150,9 @@ class AttentionPass {
         ldo_(ldo),
         group_(params.num_heads / layout.num_kv_heads),
         tokens_per_tile_(choose_tokens_per_tile()),
+        heads_of_few_(choose_heads()),
         padded_dim_(round_up(layout.head_dim, 16)) {
-    const size_t rows = size_t{tokens_per_tile_} * group_;
+    const size_t rows = std::max(size_t{tokens_per_tile_} * group_, heads_of_few_ * most_few_rows());
     span_floats_ = rows * cpu::partial_floats(padded_dim_);
     thread_bytes_ = round_up(cpu::attention_scratch_floats(rows, padded_dim_) * sizeof(float), kLine);
     lay_out(context.scratch);
@@ -162,26 +168,23 @@ class AttentionPass {
   }
 
  private:
-  /// The scratch memory: the first query tile of each sequence, room for each thread, the spans' partials.
+  /// The scratch memory: the first item of each sequence, room for each thread, the spans' partials.
   void lay_out(Buffer& scratch) {
-    tiles_ = num_tiles(tokens_per_tile_);
-    items_ = tiles_ * layout_.num_kv_heads;
-    // Too few items to keep the threads busy: they share the spans of each.
-    const bool few = kernels_.merge_spans != nullptr && items_ < 2 * pool_.num_threads();
-    spans_ = few ? most_spans(seqs_, params_.window) : 1;
+    items_ = num_items(heads_of_few_);
+    spans_ = shared_spans(items_);
     const size_t index_bytes = round_up(seqs_.size() * sizeof(size_t), kLine);
     const size_t threads_bytes = pool_.num_threads() * thread_bytes_;
     const size_t missing_bytes = spans_ > 1 ? round_up(items_ * sizeof(uint32_t), kLine) : 0;
     const size_t partial_bytes = spans_ > 1 ? items_ * spans_ * span_floats_ * sizeof(float) : 0;
     scratch.reserve(index_bytes + threads_bytes + missing_bytes + partial_bytes);
-    first_tile_ = scratch.as<size_t>();
+    first_item_ = scratch.as<size_t>();
     threads_ = scratch.data() + index_bytes;
     missing_ = reinterpret_cast<uint32_t*>(threads_ + threads_bytes);
     partials_ = reinterpret_cast<float*>(threads_ + threads_bytes + missing_bytes);
     size_t first = 0;
     for (size_t i = 0; i < seqs_.size(); ++i) {
-      first_tile_[i] = first;
-      first += tiles_of(seqs_[i], tokens_per_tile_);
+      first_item_[i] = first;
+      first += items_of(seqs_[i], heads_of_few_);
     }
     for (size_t item = 0; spans_ > 1 && item < items_; ++item)
       missing_[item] = spans_of(args_of(item, 0)).count;
@@ -193,6 +196,61 @@ class AttentionPass {
     const size_t wanted = kItemsPerThread * pool_.num_threads();
     while (rows > kLeastRowsPerTile && num_tiles(tokens()) * layout_.num_kv_heads < wanted) rows /= 2;
     return tokens();
+  }
+
+  /// Too few items do not keep the threads busy: they share the spans of each.
+  size_t shared_spans(size_t items) const {
+    const bool few = kernels_.merge_spans != nullptr && items < 2 * pool_.num_threads();
+    return few ? most_spans(seqs_, params_.window) : 1;
+  }
+
+  /// The most that leave the threads enough to share, so that none waits long for the last.
+  uint32_t choose_heads() const {
+    const size_t threads = pool_.num_threads();
+    size_t all = 0;  // keys times query tokens, of one K/V head
+    size_t longest = 0;
+    for (const AttentionSeq& seq : seqs_) {
+      all += keys_of(seq) * seq.num_rows;
+      if (is_few(seq)) longest = std::max(longest, keys_of(seq) * seq.num_rows);
+    }
+    if (longest == 0) return 1;
+    for (uint32_t heads = layout_.num_kv_heads; heads > 1; --heads) {
+      if (layout_.num_kv_heads % heads != 0) continue;
+      const size_t items = num_items(heads);
+      const size_t spans = shared_spans(items);
+      const size_t pieces = items * spans;
+      const size_t missing = round_up(pieces, threads) - pieces;
+      const size_t piece = heads * ((longest + spans - 1) / spans);
+      const bool enough = piece * kItemsPerThread * threads <= all * layout_.num_kv_heads;
+      if (enough && missing <= pieces / kPiecesOfOneMissing) return heads;
+    }
+    return 1;
+  }
+
+  size_t keys_of(const AttentionSeq& seq) const {
+    const size_t end = size_t{seq.first_position} + seq.num_rows;
+    return params_.window == 0 ? end : std::min(end, size_t{params_.window} + seq.num_rows);
+  }
+  bool is_few(const AttentionSeq& seq) const {
+    return seq.num_rows > 0 && size_t{seq.num_rows} * group_ <= kFewRows;
+  }
+  size_t most_few_rows() const {
+    size_t most = 0;
+    for (const AttentionSeq& seq : seqs_) {
+      if (is_few(seq)) most = std::max(most, size_t{seq.num_rows} * group_);
+    }
+    return most;
+  }
+  uint32_t heads_of(const AttentionSeq& seq, uint32_t heads_of_few) const {
+    return is_few(seq) ? heads_of_few : 1;
+  }
+  size_t items_of(const AttentionSeq& seq, uint32_t heads_of_few) const {
+    return tiles_of(seq, tokens_per_tile_) * (layout_.num_kv_heads / heads_of(seq, heads_of_few));
+  }
+  size_t num_items(uint32_t heads_of_few) const {
+    size_t items = 0;
+    for (const AttentionSeq& seq : seqs_) items += items_of(seq, heads_of_few);
+    return items;
   }
 
   static size_t tiles_of(const AttentionSeq& seq, uint32_t tokens_per_tile) {
@@ -210,12 +268,15 @@ class AttentionPass {
 
   cpu::AttentionArgs args_of(size_t item, uint32_t thread) const {
     // Later tiles see more keys: they go first, so that no long one is left for the end.
-    const size_t tile = tiles_ - 1 - item / layout_.num_kv_heads;
-    const auto which = static_cast<size_t>(std::upper_bound(first_tile_, first_tile_ + seqs_.size(), tile) -
-                                           first_tile_ - 1);
+    const size_t number = items_ - 1 - item;
+    const auto which = static_cast<size_t>(std::upper_bound(first_item_, first_item_ + seqs_.size(), number) -
+                                           first_item_ - 1);
     const AttentionSeq& seq = seqs_[which];
-    const auto kv_head = static_cast<uint32_t>(item % layout_.num_kv_heads);
-    const auto token = static_cast<uint32_t>(tile - first_tile_[which]) * tokens_per_tile_;
+    const uint32_t heads = heads_of(seq, heads_of_few_);
+    const uint32_t items_of_tile = layout_.num_kv_heads / heads;
+    const auto of_seq = static_cast<uint32_t>(number - first_item_[which]);
+    const uint32_t kv_head = of_seq % items_of_tile * heads;
+    const uint32_t token = of_seq / items_of_tile * tokens_per_tile_;
     const size_t row = size_t{seq.first_row} + token;
     const size_t head_offset = size_t{kv_head} * group_ * layout_.head_dim;
     return {.cache = cache_,
@@ -225,6 +286,7 @@ class AttentionPass {
             .num_kv_heads = layout_.num_kv_heads,
             .head_dim = layout_.head_dim,
             .kv_head = kv_head,
+            .num_heads = heads,
             .group = group_,
             .num_tokens = std::min(tokens_per_tile_, seq.num_rows - token),
             .first_position = seq.first_position + token,
@@ -251,7 +313,8 @@ class AttentionPass {
     if (number >= spans.count) return;
     float* partials = partials_ + item * spans_ * span_floats_;
     args.span = spans.first + static_cast<uint32_t>(number);
-    args.partials = partials + number * args.num_tokens * group_ * cpu::partial_floats(padded_dim_);
+    const size_t rows = size_t{args.num_heads} * args.num_tokens * group_;
+    args.partials = partials + number * rows * cpu::partial_floats(padded_dim_);
     attend(args);
     if (std::atomic_ref(missing_[item]).fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     args.partials = nullptr;
@@ -277,13 +340,13 @@ class AttentionPass {
   size_t ldo_;
   uint32_t group_;
   uint32_t tokens_per_tile_;
+  uint32_t heads_of_few_;  // K/V heads that are computed together where a sequence has few rows
   size_t padded_dim_;
   size_t span_floats_ = 0;   // of an item's partials, for one span
   size_t thread_bytes_ = 0;  // of a thread's scratch memory
-  size_t tiles_ = 0;
   size_t items_ = 0;
   size_t spans_ = 1;  // that are shared, of the item that has most
-  size_t* first_tile_ = nullptr;
+  size_t* first_item_ = nullptr;
   std::byte* threads_ = nullptr;
   uint32_t* missing_ = nullptr;  // spans of each item that are not computed yet, if they are shared
   float* partials_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "kernels/quantize.h"
@@ -317,6 +318,48 @@ TEST_P(Attention, ARowDoesNotDependOnOtherSequences) {
       const std::vector<float> alone =
           PagedRun(GetParam(), shape, {}, std::span<const Sequence>(&sequences[i], 1)).run()[0];
       ASSERT_TRUE(same_bits(together[i].data(), alone.data(), alone.size())) << "sequence " << i;
+    }
+  }
+}
+
+TEST_P(Attention, ARowDoesNotDependOnHowManyHeadsAreComputedTogether) {
+  for (const Shape& shape :
+       {Shape{64, 8, 2, 0, DType::kBF16}, Shape{40, 4, 1, 30, DType::kBF16}, Shape{64, 8, 2, 0, DType::kI8},
+        Shape{20, 6, 2, 30, DType::kI8}, Shape{64, 8, 1, 0, DType::kF32}}) {
+    std::vector<Sequence> sequences;
+    for (uint32_t i = 0; i < 20; ++i) sequences.emplace_back(i, shape, 70 + 2 * i);
+    // Steps of 2 tokens, as one of each sequence, are of few rows; of 100 they are not.
+    for (const uint32_t threads : {1, 2, 3}) {
+      const std::vector<std::vector<float>> together =
+          PagedRun(GetParam(), shape, {2, 16, true, threads}, sequences).run();
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        const std::span<const Sequence> one(&sequences[i], 1);
+        const std::vector<float> alone = PagedRun(GetParam(), shape, {.chunk = 120}, one).run()[0];
+        ASSERT_TRUE(same_bits(together[i].data(), alone.data(), alone.size()))
+            << dtype_name(shape.dtype) << " head_dim " << shape.head_dim << " window " << shape.window
+            << ", sequence " << i << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+/// Each thread merges the spans of an item itself, or several share them.
+TEST_P(Attention, SpansOfHeadsThatAreComputedTogetherAreThoseOfOne) {
+  if (!has_its_own_attention(GetParam())) return;
+  for (const DType dtype : {DType::kBF16, DType::kI8}) {
+    for (const auto& [count, kv_heads, tokens] :
+         {std::tuple<size_t, uint32_t, uint32_t>{1, 2, 3100}, {2, 4, 1100}}) {
+      const Shape shape{16, kv_heads, 2, 0, dtype};
+      std::vector<Sequence> sequences;
+      for (size_t i = 0; i < count; ++i) sequences.emplace_back(i, shape, tokens);
+      const std::vector<std::vector<float>> together =
+          PagedRun(GetParam(), shape, {1, 48, true, 1}, sequences).run();
+      for (size_t i = 0; i < count; ++i) {
+        const std::span<const Sequence> one(&sequences[i], 1);
+        const std::vector<float> alone = PagedRun(GetParam(), shape, {.chunk = tokens}, one).run()[0];
+        ASSERT_TRUE(same_bits(together[i].data(), alone.data(), alone.size()))
+            << dtype_name(dtype) << ", sequence " << i << " of " << count;
+      }
     }
   }
 }

@@ -169,7 +169,7 @@ struct MatmulKernel {
   size_t (*row_tiles)(size_t m) = nullptr;
 };
 
-/// Attention of consecutive tokens of one sequence for the query heads of one K/V head. The K/V has the
+/// Attention of consecutive tokens of one sequence for the query heads of some K/V heads. The K/V has the
 /// layout of KvLayout.
 struct AttentionArgs {
   const std::byte* cache = nullptr;
@@ -179,24 +179,25 @@ struct AttentionArgs {
   uint32_t num_kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t kv_head = 0;
-  uint32_t group = 0;  // query heads
+  uint32_t num_heads = 1;  // K/V heads from kv_head on
+  uint32_t group = 0;      // query heads of each
   uint32_t num_tokens = 0;
   uint32_t first_position = 0;
   uint32_t window = 0;
   float scale = 0.0F;
   float soft_cap = 0.0F;     // 0: none
-  const float* q = nullptr;  // [num_tokens][group * head_dim]
+  const float* q = nullptr;  // [num_tokens][num_heads * group * head_dim]
   size_t ldq = 0;
   float* out = nullptr;
   size_t ldo = 0;
   size_t padded_dim = 0;  // head_dim rounded up to a multiple of 16
   // If `partials` is set, only this span is computed, and its results go to `partials` instead of `out`: for
-  // each row padded_dim numbers, its maximum and its sum, partial_floats(padded_dim) apart. Null: all spans,
-  // into `out`.
+  // each row, the rows of a K/V head one after another, padded_dim numbers, its maximum and its sum,
+  // partial_floats(padded_dim) apart. Null: all spans, into `out`.
   uint32_t span = 0;
   float* partials = nullptr;
-  float* scratch =
-      nullptr;  // memory of this thread: attention_scratch_floats(num_tokens * group, padded_dim)
+  // Memory of this thread: attention_scratch_floats(num_heads * num_tokens * group, padded_dim).
+  float* scratch = nullptr;
 };
 
 using AttentionKernel = void (*)(const AttentionArgs& args);

@@ -182,7 +182,7 @@ struct I8 {
 
 /// One query head of one token: online softmax over the tiles from `first_key` to `position`.
 template <class T>
-void attend_row(const AttentionArgs& args, uint32_t position, const float* q, float* out) {
+void attend_row(const AttentionArgs& args, uint32_t kv_head, uint32_t position, const float* q, float* out) {
   using Bits = typename T::Bits;
   const uint32_t head_dim = args.head_dim;
   const uint32_t first_key = args.window != 0 && position >= args.window ? position - args.window + 1 : 0;
@@ -194,10 +194,10 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
     const auto* block = reinterpret_cast<const Bits*>(args.cache + args.block_table[base / args.block_size] *
                                                                        args.block_bytes);
     const size_t head_elements = size_t{args.block_size} * head_dim;
-    const Bits* keys = block + args.kv_head * head_elements + size_t{in_block} * head_dim;
+    const Bits* keys = block + kv_head * head_elements + size_t{in_block} * head_dim;
     const Bits* values = keys + args.num_kv_heads * head_elements;
     const auto* key_scales = reinterpret_cast<const float*>(block + 2 * args.num_kv_heads * head_elements) +
-                             size_t{args.kv_head} * args.block_size + in_block;
+                             size_t{kv_head} * args.block_size + in_block;
     const float* value_scales = key_scales + size_t{args.num_kv_heads} * args.block_size;
     constexpr bool kScaled = sizeof(Bits) == 1;
     constexpr size_t kStep = std::is_same_v<T, Bf16> ? kv_step(DType::kBF16) : 1;
@@ -234,10 +234,10 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
 template <class T>
 void attention(const AttentionArgs& args) {
   for (uint32_t token = 0; token < args.num_tokens; ++token) {
-    for (uint32_t head = 0; head < args.group; ++head) {
+    for (uint32_t head = 0; head < args.num_heads * args.group; ++head) {
       const size_t offset = size_t{head} * args.head_dim;
-      attend_row<T>(args, args.first_position + token, args.q + token * args.ldq + offset,
-                    args.out + token * args.ldo + offset);
+      attend_row<T>(args, args.kv_head + head / args.group, args.first_position + token,
+                    args.q + token * args.ldq + offset, args.out + token * args.ldo + offset);
     }
   }
 }

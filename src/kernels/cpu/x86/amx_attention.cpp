@@ -167,9 +167,10 @@ struct FewRowsProducts {
   using At = Stretch<Vec, Format>;
 
   static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
-                    uint32_t, const At& at) {
+                    uint32_t base, const At& at) {
+    const auto end_key = static_cast<size_t>(visible<Vec>(args, end - 1, base).end);
     amx::score_few_rows<typename Format::Stored>(rows, size_t{begin} * args.group, size_t{end} * args.group,
-                                                 args.head_dim, at);
+                                                 args.head_dim, at, end_key);
   }
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
                          const At& at, KeyRange<Vec> range) {

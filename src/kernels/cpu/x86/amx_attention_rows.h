@@ -90,6 +90,14 @@ struct PairSums {
   }
 };
 
+template <VecType V, size_t kVectors, class Element>
+QUIRE_INLINE void prefetch_vectors(const Element* from) {
+  QUIRE_UNROLL
+  for (size_t byte = 0; byte < kVectors * V::kLanes * sizeof(Element); byte += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + byte);
+  }
+}
+
 /// Factors of a row that are bf16, as f32.
 template <VecType V>
 QUIRE_INLINE void widen_factors(const float* row, float* to, size_t count) {
@@ -101,8 +109,7 @@ QUIRE_INLINE void widen_factors(const float* row, float* to, size_t count) {
 template <class Stored, VecType V, size_t kRows, size_t kTiles>
 __attribute__((noinline)) void score_few(const float* q, size_t stride,
                                          const typename Stored::Element* const* keys,
-                                         const typename Stored::Element* const* next_keys,
-                                         const typename Stored::Element* const* next_values, float* scores,
+                                         const typename Stored::Element* const* next_keys, float* scores,
                                          size_t head_dim, V) {
   PairSums<V, kRows, kTiles> sums;
   size_t d = 0;
@@ -115,10 +122,7 @@ __attribute__((noinline)) void score_few(const float* q, size_t stride,
       const size_t at = d * kTileKeys;
       if (at * sizeof(typename Stored::Element) % 64 == 0) {
         QUIRE_UNROLL
-        for (size_t j = 0; j < kTiles; ++j) {
-          __builtin_prefetch(next_keys[j] + at);
-          __builtin_prefetch(next_values[j] + at);
-        }
+        for (size_t j = 0; j < kTiles; ++j) __builtin_prefetch(next_keys[j] + at);
       }
       V operands[2][kTiles];
       QUIRE_UNROLL
@@ -137,12 +141,16 @@ __attribute__((noinline)) void score_few(const float* q, size_t stride,
 /// the head from `values` on; the last has `tail` lanes if that is not 0. `weights`: [kRows][kStretchKeys].
 template <class Stored, VecType V, size_t kRows, size_t kVectors>
 __attribute__((noinline)) void add_few(const float* weights, const typename Stored::Element* values,
-                                       size_t head_dim, size_t begin, size_t end, size_t tail, float* sums,
-                                       size_t stride, V) {
+                                       const typename Stored::Element* next_values, size_t head_dim,
+                                       size_t begin, size_t end, size_t tail, float* sums, size_t stride, V) {
   PairSums<V, kRows, kVectors> pairs;
   pairs.clear();
   for (size_t key = begin / 2 * 2; key < end; key += 2) {
     const typename Stored::Element* from = values + key * head_dim;
+    QUIRE_UNROLL
+    for (size_t i = 0; i < 2 / Stored::kLane; ++i) {
+      prefetch_vectors<V, kVectors * Stored::kLane>(next_values + (key + i) * head_dim);
+    }
     V operands[2][kVectors];
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
@@ -162,10 +170,10 @@ QUIRE_INLINE void for_few_rows(size_t count, const Body& body) {
   for_row_tiles<V, 4>(0, count, body);
 }
 
-/// For the rows [first, last); all tiles.
+/// For the rows [first, last), which see keys before `end`.
 template <class Stored, class Format, VecType V>
 void score_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, size_t head_dim,
-                    const Stretch<V, Format>& at) {
+                    const Stretch<V, Format>& at, size_t end) {
   constexpr size_t kTiles = 2;
   float* q = rows.free;
   for (size_t row = first; row < last; ++row) {
@@ -173,12 +181,11 @@ void score_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, siz
     widen_factors<V>(rows.q + from, q + (row - first) * rows.padded_dim, rows.padded_dim);
   }
   const FlushSubnormals flush;
-  for (size_t tile = 0; tile < kStretchTiles; tile += kTiles) {
+  for (size_t tile = 0; tile * kTileKeys < end; tile += kTiles) {
     for_few_rows<V>(last - first, [&]<size_t kRows>(size_t row) {
-      score_few<Stored, V, kRows, kTiles>(q + row * rows.padded_dim, rows.padded_dim, at.keys + tile,
-                                          at.next_keys + tile, at.next_values + tile,
-                                          rows.weights + (first + row) * kStretchKeys + tile * kTileKeys,
-                                          head_dim, V::zero());
+      score_few<Stored, V, kRows, kTiles>(
+          q + row * rows.padded_dim, rows.padded_dim, at.keys + tile, at.next_keys + tile,
+          rows.weights + (first + row) * kStretchKeys + tile * kTileKeys, head_dim, V::zero());
     });
   }
 }
@@ -207,9 +214,10 @@ float* add_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, siz
     const size_t to = end - base < kTileKeys ? end - base : kTileKeys;
     for_few_rows<V>(count, [&]<size_t kRows>(size_t row) {
       const auto add = [&]<size_t kVectors>(size_t d, size_t tail) __attribute__((always_inline)) {
-        add_few<Stored, V, kRows, kVectors>(weights + row * kStretchKeys + base,
-                                            at.values[tile] + d * Stored::kLane, head_dim, from, to, tail,
-                                            sums + row * rows.padded_dim + d, rows.padded_dim, V::zero());
+        add_few<Stored, V, kRows, kVectors>(
+            weights + row * kStretchKeys + base, at.values[tile] + d * Stored::kLane,
+            at.next_values[tile] + d * Stored::kLane, head_dim, from, to, tail,
+            sums + row * rows.padded_dim + d, rows.padded_dim, V::zero());
       };
       size_t d = 0;
       for (; d + 2 * V::kLanes <= head_dim; d += 2 * V::kLanes) add.template operator()<2>(d, 0);

@@ -7,12 +7,14 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/x86/attention_rows.h"
 
-// Attention of one query tile (tokens x the query heads of a K/V head) over the key tiles it sees: the
+// Attention of query tiles (tokens x the query heads of a K/V head) over the key tiles they see: the
 // stretches of kStretchKeys keys of a span of kSpanKeys in ascending order, then the spans' maxima, sums and
-// outputs merged in ascending order. As in attention_rows.h, a row's result does not depend on the others.
+// outputs merged in ascending order. Of several K/V heads, a stretch is read of one after the other, for in a
+// block they follow each other: memory is read in longer runs. As in attention_rows.h, a row's result does
+// not depend on the others.
 namespace quire::kernels::cpu {
 
-/// The stretch from `base` on; only the tiles of the keys [first, end) may be read.
+/// The stretch from `base` on, of the first K/V head; only the tiles of the keys [first, end) may be read.
 template <VecType V, class Format>
 QUIRE_INLINE Stretch<V, Format> find_stretch(const AttentionArgs& args, uint32_t base, uint32_t first,
                                              uint32_t end) {
@@ -86,19 +88,30 @@ QUIRE_INLINE void attend_or_widen(const AttentionArgs& args, const AttentionRows
   attend_widened<V, Format>(args, rows, begin, end, base, at, widened);
 }
 
+/// Calls visit(row, token, its place among the token's numbers): the rows of a K/V head after one another.
+template <class Visit>
+QUIRE_INLINE void for_rows(const AttentionArgs& args, const Visit& visit) {
+  size_t row = 0;
+  for (size_t head = 0; head < args.num_heads; ++head) {
+    for (size_t token = 0; token < args.num_tokens; ++token) {
+      for (size_t i = 0; i < args.group; ++i) visit(row++, token, (head * args.group + i) * args.head_dim);
+    }
+  }
+}
+
 /// The queries as factors.
 template <VecType V, class Format>
-void scale_queries(const AttentionArgs& args, const AttentionRows<V>& rows, size_t count) {
+void scale_queries(const AttentionArgs& args, const AttentionRows<V>& rows) {
   const V scale = V::set1(args.scale);
-  for (size_t row = 0; row < count; ++row) {
-    const float* q = args.q + row / args.group * args.ldq + row % args.group * args.head_dim;
+  for_rows(args, [&](size_t row, size_t token, size_t place) {
+    const float* q = args.q + token * args.ldq + place;
     float* factors = rows.q + row * rows.padded_dim;
     size_t d = 0;
     for (; d + V::kLanes <= args.head_dim; d += V::kLanes) {
       Format::keep(factors, d, V::mul(V::load(q + d), scale));
     }
     if (d < args.head_dim) Format::keep(factors, d, V::mul(V::load(q + d, args.head_dim - d), scale));
-  }
+  });
 }
 
 template <VecType V>
@@ -154,8 +167,7 @@ QUIRE_INLINE void merge(const Partial<V>& total, const Partial<V>& span, size_t 
 }
 
 template <VecType V>
-QUIRE_INLINE void finish_row(const AttentionArgs& args, size_t row, const Partial<V>& total) {
-  float* out = args.out + row / args.group * args.ldo + row % args.group * args.head_dim;
+QUIRE_INLINE void finish_row(const AttentionArgs& args, float* out, const Partial<V>& total) {
   const V sum = V::set1(*total.sum);
   size_t d = 0;
   for (; d + V::kLanes <= args.head_dim; d += V::kLanes)
@@ -179,19 +191,23 @@ void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
     if (end_key - base > kStretchKeys) {
       next = find_stretch<V, Format>(args, base + kStretchKeys, first, end_key);
     }
-    at.fetch(next);
-    if constexpr (std::is_void_v<typename Format::Wide>) {
-      attend_stretch<V, Format>(args, rows, begin, end, base, at);
-    } else {
-      attend_or_widen<V, Format>(args, rows, begin, end, base, at, widened);
+    for (uint32_t head = 0; head < args.num_heads; ++head) {
+      const Stretch<V, Format> following = head + 1 < args.num_heads ? at.next_head(args) : next;
+      const AttentionRows<V> own = rows.from(size_t{head} * args.num_tokens * args.group);
+      at.fetch(following);
+      if constexpr (std::is_void_v<typename Format::Wide>) {
+        attend_stretch<V, Format>(args, own, begin, end, base, at);
+      } else {
+        attend_or_widen<V, Format>(args, own, begin, end, base, at, widened);
+      }
+      at = following;
     }
-    at = next;
   }
 }
 
 template <VecType V, class Format>
 void attention(const AttentionArgs& args) {
-  const size_t count = size_t{args.num_tokens} * args.group;
+  const size_t count = size_t{args.num_heads} * args.num_tokens * args.group;
   float* free = args.scratch;
   AttentionRows<V> rows = {};
   const size_t room = attention_rows(count);
@@ -205,7 +221,7 @@ void attention(const AttentionArgs& args) {
   float* totals = free += room;
   float* widened = free += room * partial_floats(args.padded_dim);
   rows.free = free += 2 * kStretchKeys * args.padded_dim;
-  scale_queries<V, Format>(args, rows, count);
+  scale_queries<V, Format>(args, rows);
 
   const uint32_t end = args.first_position + args.num_tokens;
   const uint32_t first = first_key<V>(args, args.first_position);
@@ -215,12 +231,14 @@ void attention(const AttentionArgs& args) {
     attend_span<V, Format>(args, rows, first > begin ? first : begin,
                            end - begin < kSpanKeys ? end : begin + kSpanKeys, widened);
   };
-  const auto for_rows = [&](const auto& each) {
-    for (size_t row = 0; row < count; ++row) each(row, partial_of(rows, row));
-  };
   const auto keep = [&](float* partials) {
-    for_rows([&](size_t row, const Partial<V>& from) {
-      copy_partial(partial_at<V>(partials, row, args.padded_dim), from, args.padded_dim);
+    for (size_t row = 0; row < count; ++row) {
+      copy_partial(partial_at<V>(partials, row, args.padded_dim), partial_of(rows, row), args.padded_dim);
+    }
+  };
+  const auto finish = [&](const auto& total_of) {
+    for_rows(args, [&](size_t row, size_t token, size_t place) {
+      finish_row<V>(args, args.out + token * args.ldo + place, total_of(row));
     });
   };
   if (args.partials != nullptr) {
@@ -230,29 +248,27 @@ void attention(const AttentionArgs& args) {
   uint32_t span = first / kSpanKeys;
   const uint32_t last_span = (end - 1) / kSpanKeys;
   run(span);
-  if (span == last_span) {
-    return for_rows([&](size_t row, const Partial<V>& all) { finish_row(args, row, all); });
-  }
+  if (span == last_span) return finish([&](size_t row) { return partial_of(rows, row); });
   keep(totals);
   while (++span <= last_span) {
     run(span);
-    for_rows([&](size_t row, const Partial<V>& from) {
-      merge(partial_at<V>(totals, row, args.padded_dim), from, args.padded_dim);
-    });
+    for (size_t row = 0; row < count; ++row) {
+      merge(partial_at<V>(totals, row, args.padded_dim), partial_of(rows, row), args.padded_dim);
+    }
   }
-  for (size_t row = 0; row < count; ++row) finish_row(args, row, partial_at<V>(totals, row, args.padded_dim));
+  finish([&](size_t row) { return partial_at<V>(totals, row, args.padded_dim); });
 }
 
 template <VecType V>
 void merge_spans(const AttentionArgs& args, float* partials, size_t num_spans) {
-  const size_t count = size_t{args.num_tokens} * args.group;
-  for (size_t row = 0; row < count; ++row) {
+  const size_t count = size_t{args.num_heads} * args.num_tokens * args.group;
+  for_rows(args, [&](size_t row, size_t token, size_t place) {
     const Partial<V> total = partial_at<V>(partials, row, args.padded_dim);
     for (size_t span = 1; span < num_spans; ++span) {
       merge(total, partial_at<V>(partials, span * count + row, args.padded_dim), args.padded_dim);
     }
-    finish_row(args, row, total);
-  }
+    finish_row<V>(args, args.out + token * args.ldo + place, total);
+  });
 }
 
 }  // namespace quire::kernels::cpu

@@ -24,6 +24,16 @@ struct AttentionRows {
   float* rescale;
   float* free;  // memory for the products
   size_t padded_dim;
+
+  /// The rows from `row` on, with the same memory for what lasts a stretch.
+  QUIRE_INLINE AttentionRows from(size_t row) const {
+    AttentionRows rows = *this;
+    rows.q += row * padded_dim;
+    rows.out += row * padded_dim;
+    rows.max += row;
+    rows.sum += row;
+    return rows;
+  }
 };
 
 /// The keys of a stretch that a token's rows read: [begin, end) of 0..kStretchKeys.
@@ -53,7 +63,7 @@ QUIRE_INLINE KeyRange<V> visible(const AttentionArgs& args, uint32_t token, uint
   return range;
 }
 
-/// K and V of a stretch for this task's K/V head, by tiles of kTileKeys keys. Tiles that no row reads point
+/// K and V of a stretch for a K/V head, by tiles of kTileKeys keys. Tiles that no row reads point
 /// to a tile that some row reads. Tiles are too far apart for the hardware prefetcher: the next ones are
 /// prefetched line by line while the tiles of this stretch are processed, so that memory access and
 /// arithmetic overlap.
@@ -67,6 +77,20 @@ struct Stretch {
   const Element* next_keys[kStretchTiles];  // of the next stretch, or the same ones
   const Element* next_values[kStretchTiles];
 
+  /// The same keys of the next K/V head, whose K and V follow.
+  QUIRE_INLINE Stretch next_head(const AttentionArgs& args) const {
+    const size_t elements = size_t{args.block_size} * args.head_dim;
+    Stretch next = *this;
+    for (size_t i = 0; i < kStretchTiles; ++i) {
+      next.keys[i] += elements;
+      next.values[i] += elements;
+      if constexpr (Format::kScaled) {
+        next.key_scales[i] += args.block_size;
+        next.value_scales[i] += args.block_size;
+      }
+    }
+    return next;
+  }
   QUIRE_INLINE void fetch(const Stretch& next) {
     for (size_t i = 0; i < kStretchTiles; ++i) {
       next_keys[i] = next.keys[i];
