@@ -289,22 +289,23 @@ Activations prepare(KernelContext& context, const RowShape& shape, const Scratch
   return {scratch.rows, shape.bytes() / element_bytes(shape.form), scratch.scales};
 }
 
-const cpu::MatmulKernel& kernel_of(const KernelContext& context, const PackedMatrix& weights) {
-  return cpu::table(context.isa).matmul[static_cast<size_t>(weights.format())];
+const cpu::MatmulKernel& kernel_of(const KernelContext& context, const PackedMatrix& weights, size_t m) {
+  const cpu::MatmulKernel& kernel = cpu::table(context.isa).matmul[static_cast<size_t>(weights.format())];
+  return m < kernel.least_rows ? *kernel.few : kernel;
 }
 
 }  // namespace
 
 size_t matmul_scratch_bytes(const KernelContext& context, const PackedMatrix& weights, size_t m) {
   if (m == 0 || weights.n() == 0) return 0;
-  const RowShape shape(kernel_of(context, weights), weights.format(), weights.k(), m);
+  const RowShape shape(kernel_of(context, weights, m), weights.format(), weights.k(), m);
   return ScratchBytes(shape, weights.format(), m, context.pool.num_threads()).all;
 }
 
 void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy, const float* bias) {
   if (m == 0 || weights.n() == 0) return;
-  const cpu::MatmulKernel& kernel = kernel_of(context, weights);
+  const cpu::MatmulKernel& kernel = kernel_of(context, weights, m);
   const RowShape shape(kernel, weights.format(), weights.k(), m);
   const Scratch scratch(context, ScratchBytes(shape, weights.format(), m, context.pool.num_threads()));
   const Activations activations = prepare(context, shape, scratch, {x, ldx, m});

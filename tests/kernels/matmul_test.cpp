@@ -275,23 +275,38 @@ TEST_P(Matmul, ManyRowsOfALongKAreAsEachAlone) {
 
 TEST_P(Matmul, ResultsThatLeaveTheCacheAreThoseOfOneRow) {
   if (GetParam() == kernels::IsaLevel::kReference) return;  // it writes all in one way
-  constexpr size_t kRows = 71;
+  constexpr size_t kMostRows = 71;
   constexpr size_t kStride = 16016;  // whole vectors: what is aligned in one row is in all
   constexpr size_t kN = kStride - 10;
   for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
     const Problem problem(context_, kN, 96, format);
-    const std::vector<float> x = random_floats(1, kRows * problem.k);
-    for (const size_t shift : {0, 1}) {
-      Buffer results((kRows * kStride + shift) * sizeof(float));
+    const std::vector<float> x = random_floats(1, kMostRows * problem.k);
+    for (const auto& [rows, shift] : {std::pair<size_t, size_t>{kMostRows, 0}, {kMostRows, 1}, {20, 0}}) {
+      Buffer results((rows * kStride + shift) * sizeof(float));
       float* y = results.as<float>() + shift;
-      std::fill_n(y, kRows * kStride, -77.0F);
-      kernels::matmul(context_, problem.weights, x.data(), problem.k, kRows, y, kStride, problem.bias.data());
+      std::fill_n(y, rows * kStride, -77.0F);
+      kernels::matmul(context_, problem.weights, x.data(), problem.k, rows, y, kStride, problem.bias.data());
       for (const size_t row : {0, 1, 15, 16, 31, 32, 63, 64, 70}) {
+        if (row >= rows) continue;
         const std::vector<float> alone = problem.run(context_, x.data() + row * problem.k, 1);
         ASSERT_TRUE(same_bits(y + row * kStride, alone.data(), kN))
-            << weight_format_name(format) << " row " << row << " shift " << shift;
+            << weight_format_name(format) << " row " << row << " of " << rows << " shift " << shift;
         for (size_t i = kN; i < kStride; ++i) ASSERT_EQ(y[row * kStride + i], -77.0F);
       }
+    }
+  }
+}
+
+TEST_P(Matmul, TakesAsMuchScratchMemoryAsItSays) {
+  for (const WeightFormat format : kFormats) {
+    const Problem problem(context_, 70, 256, format);
+    for (const size_t m : {1, 2, 6, 8, 9, 16, 33, 70}) {
+      const std::vector<float> x = random_floats(1, m * problem.k);
+      kernels::KernelContext context{context_.isa, context_.pool};
+      context.scratch.reserve(kernels::matmul_scratch_bytes(context, problem.weights, m));
+      const size_t reserved = context.scratch.size();
+      problem.run(context, x.data(), m);
+      EXPECT_EQ(context.scratch.size(), reserved) << weight_format_name(format) << ", " << m << " rows";
     }
   }
 }

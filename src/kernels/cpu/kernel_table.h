@@ -167,6 +167,9 @@ struct MatmulKernel {
   /// reads one stream: [K / step][rows of the tile][step], with ldx elements per row in total; a step is 8
   /// bytes for kRounded and 4 for the others. Null: rows are stored one after another.
   size_t (*row_tiles)(size_t m) = nullptr;
+  /// For fewer rows than these, `few` takes less time. All results are the same.
+  size_t least_rows = 0;
+  const MatmulKernel* few = nullptr;
 };
 
 /// Attention of consecutive tokens of one sequence for the query heads of some K/V heads. The K/V has the

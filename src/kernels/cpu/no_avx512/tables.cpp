@@ -14,6 +14,8 @@ namespace avx512_vnni {
 extern const MatmulKernel kInt8 = {};
 extern const MatmulKernel kInt4 = {};
 extern const MatmulKernel kBlocks[4] = {};
+extern const MatmulKernel kFewInt4 = {};
+extern const MatmulKernel kNearBlocks[4] = {};
 }  // namespace avx512_vnni
 namespace avx512_bf16 {
 extern const MatmulKernel kBf16 = {};

@@ -23,15 +23,16 @@ constexpr size_t kLanes = 16;
 constexpr size_t kRowsBytes = 1 << 20;
 constexpr size_t kChunkSteps = 64;
 
-// Weights are asked for while the tiles of rows pass those before them. Of few pairs of tiles the first asks
-// for the next step: further ahead, it would hold the buffers for lines that the machine's own prefetching
-// fills. Of more, each asks for its share of the next panel.
-constexpr size_t kPrefetch = kStepBytes;
+// Weights come from memory while the tiles of rows pass those before them. Of few pairs of tiles the first
+// reads ahead, and the second asks for a part of the next panel. Of more, each asks for its share of it.
+constexpr size_t kAhead = 1024;
 constexpr size_t kFewPairs = 2;
 constexpr size_t kLineBytes = 64;
 constexpr size_t kStepLines = kStepBytes / kLineBytes;
+constexpr size_t kLinesOfSecond = kStepLines / 2;
 
-constexpr size_t kKeptBytes = 4 << 20;  // results of so many bytes stay in the caches
+// Weights that come from memory push results of so many bytes out of the caches before they are read.
+constexpr size_t kStreamedBytes = 256 << 10;
 
 // Tile registers: 0..3 sums (rows of the first tile x left and right half of the panel, then the second
 // tile's), 4 activations, 6 and 7 weights; 5 for the activations of a second tile with other rows. The fewer
@@ -183,38 +184,69 @@ struct Stretch {
   size_t step;
   size_t count;
   bool last;
-  // What is read later comes from memory: with each step so many lines of it are asked for.
+  bool is_read;  // for the first time, from memory
+  // Else, with each step so many lines are asked for of what is read later.
   const std::byte* ahead;
   size_t lines;
 };
 
 enum class Second { kNone, kSame, kShorter };
 
+/// Reads whole lines, in their order. The machine then fetches those behind them by itself, sooner than after
+/// prefetches.
+template <size_t kLines>
+QUIRE_INLINE void read_lines(const std::byte* from) {
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kLines; ++i) {
+#ifdef __AVX512F__
+    asm volatile("" ::"v"(_mm512_load_si512(from + i * kLineBytes)));
+#else  // without the instructions, whose vectors are other types then
+    static_cast<void>(*static_cast<const volatile std::byte*>(from + i * kLineBytes));
+#endif
+  }
+}
+
+/// One step of K. Before the activations are loaded, so many lines of weights are read that are kAhead away:
+/// the tiles' own loads, of every second line and few at a time, do not keep memory busy.
+template <class Dot, Second kSecond, size_t kLines>
+QUIRE_INLINE void multiply_step(const std::byte* x0, const std::byte* x1, const std::byte* w) {
+  _tile_loadd(6, w, kRowStride);
+  _tile_loadd(7, w + kTileRowBytes, kRowStride);
+  read_lines<kLines>(w + kAhead);
+  _tile_loadd(4, x0, kTileRowBytes);
+  Dot::first();
+  if constexpr (kSecond == Second::kSame) {
+    _tile_loadd(4, x1, kTileRowBytes);
+    Dot::second();
+  } else if constexpr (kSecond == Second::kShorter) {
+    _tile_loadd(5, x1, kTileRowBytes);
+    Dot::shorter_second();
+  }
+}
+
 template <class Dot, Second kSecond>
 QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte* x1, size_t stride1,
                            const Stretch& at, Results<Dot>& results) {
   const std::byte* w = at.w;
-  const std::byte* ahead = at.ahead;
-  for (size_t step = 0; step < at.count; ++step, w += kStepBytes, x0 += stride0) {
-    if (at.lines == kStepLines) {  // of a known length, which the compiler unrolls
-      for (size_t i = 0; i < kStepLines; ++i) __builtin_prefetch(ahead + i * kLineBytes, 0, 2);
-      ahead += kStepBytes;
-    } else {
-      for (size_t i = 0; i < at.lines; ++i, ahead += kLineBytes) __builtin_prefetch(ahead, 0, 2);
-    }
-    results.write_one();
-    _tile_loadd(6, w, kRowStride);
-    _tile_loadd(7, w + kTileRowBytes, kRowStride);
-    _tile_loadd(4, x0, kTileRowBytes);
-    Dot::first();
-    if constexpr (kSecond == Second::kSame) {
-      _tile_loadd(4, x1, kTileRowBytes);
-      Dot::second();
-    } else if constexpr (kSecond == Second::kShorter) {
-      _tile_loadd(5, x1, kTileRowBytes);
-      Dot::shorter_second();
-    }
+  const auto advance = [&] {
+    w += kStepBytes;
+    x0 += stride0;
     x1 += stride1;
+  };
+  if (at.is_read) {
+    for (size_t step = 1; step < at.count; ++step, advance()) {
+      results.write_one();
+      multiply_step<Dot, kSecond, kStepLines>(x0, x1, w);
+    }
+    if (at.count == 0) return;
+    results.write_one();
+    return multiply_step<Dot, kSecond, kStepLines - kAhead / kLineBytes>(x0, x1, w);
+  }
+  const std::byte* ahead = at.ahead;
+  for (size_t step = 0; step < at.count; ++step, advance()) {
+    for (size_t i = 0; i < at.lines; ++i, ahead += kLineBytes) __builtin_prefetch(ahead, 0, 2);
+    results.write_one();
+    multiply_step<Dot, kSecond, 0>(x0, x1, w);
   }
 }
 
@@ -298,13 +330,14 @@ void matmul_rows(const MatmulArgs& args, size_t first_panel, size_t last_panel, 
                     .step = step,
                     .count = count,
                     .last = step + count == steps,
-                    .ahead = few ? w + kPrefetch : w + args.panel_bytes,
-                    .lines = few ? kStepLines : (kStepLines + pairs - 1) / pairs};
-      if (!few && panel + 1 == last_panel) at.lines = 0;
+                    .is_read = few,
+                    .ahead = w + args.panel_bytes,
+                    .lines = few ? kLinesOfSecond : (kStepLines + pairs - 1) / pairs};
+      if (panel + 1 == last_panel) at.lines = 0;
       for_row_pairs(begin, end, shapes, [&](const Rows& rows) {
         multiply_block<Dot>(args, rows, panel * kPanelWidth, at, results);
-        at.ahead += at.lines * count * kLineBytes;
-        if (few) at.lines = 0;
+        if (!few) at.ahead += at.lines * count * kLineBytes;
+        at.is_read = false;
       });
     }
     step += count;
@@ -313,7 +346,7 @@ void matmul_rows(const MatmulArgs& args, size_t first_panel, size_t last_panel, 
 
 /// The results are not read before they have left the caches.
 bool is_streamed(const MatmulArgs& args) {
-  return args.m * args.n * sizeof(float) > kKeptBytes && args.ldy % kLanes == 0 &&
+  return args.m * args.n * sizeof(float) >= kStreamedBytes && args.ldy % kLanes == 0 &&
          reinterpret_cast<uintptr_t>(args.y) % kLineBytes == 0;
 }
 
@@ -340,10 +373,14 @@ void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel)
   }
 }
 
+// Fewer rows take less time without tiles, for which panels are expanded to bytes first.
+constexpr size_t kLeastInt4Rows = 9;
+
 // Steps that are expanded at a time: with few rows they stay in L1, with many each tile has enough to do.
 constexpr size_t kInt4FewRows = 32;
 constexpr size_t kInt4StepsOfFew = 8;
 constexpr size_t kInt4StepsOfMany = 64;
+constexpr size_t kInt4Prefetch = 2048;
 
 void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
   Shapes shapes;
@@ -359,7 +396,7 @@ void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_p
       const std::byte* from = args.panels + panel * args.panel_bytes + step * 2 * kInt4GroupBytes;
       for (size_t i = 0; i < 2 * count; ++i) {
         for (size_t line = 0; line < kInt4GroupBytes; line += 64) {
-          __builtin_prefetch(from + i * kInt4GroupBytes + kPrefetch + line, 0, 2);
+          __builtin_prefetch(from + i * kInt4GroupBytes + kInt4Prefetch + line, 0, 2);
         }
         avx512::Int4::group(from + i * kInt4GroupBytes,
                             reinterpret_cast<int8_t*>(args.scratch) + i * kTileBytes);
@@ -370,6 +407,7 @@ void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_p
                               .step = step,
                               .count = count,
                               .last = step + count == steps,
+                              .is_read = false,
                               .ahead = nullptr,
                               .lines = 0},
                              results);
@@ -383,6 +421,9 @@ void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_p
 
 extern const MatmulKernel kBf16 = {matmul_tiles<Bf16>, RowForm::kBF16Tiles};
 extern const MatmulKernel kInt8 = {matmul_tiles<Int8>, RowForm::kInt8Tiles};
-extern const MatmulKernel kInt4 = {matmul_int4_tiles, RowForm::kInt8Tiles};
+extern const MatmulKernel kInt4 = {.run = matmul_int4_tiles,
+                                   .rows = RowForm::kInt8Tiles,
+                                   .least_rows = kLeastInt4Rows,
+                                   .few = &avx512_vnni::kFewInt4};
 
 }  // namespace quire::kernels::cpu::amx

@@ -17,12 +17,17 @@ struct ShiftedDot {
   }
 };
 
-/// A type of this file's own, so that its functions are.
+/// Types of this file's own, so that their functions are.
 struct Int4 : avx512::Int4 {};
+/// Machines that have tiles fetch more by themselves.
+struct FewInt4 : avx512::Int4 {
+  static constexpr size_t kPrefetch = 2048;
+};
 
 }  // namespace
 
 extern const MatmulKernel kInt8 = matmul_kernel<IntegerKernel<ShiftedDot>>(RowForm::kUint8);
 extern const MatmulKernel kInt4 = int4_kernel<IntegerKernel<ShiftedDot>, Int4>(RowForm::kUint8);
+extern const MatmulKernel kFewInt4 = int4_kernel<IntegerKernel<ShiftedDot>, FewInt4>(RowForm::kUint8);
 
 }  // namespace quire::kernels::cpu::avx512_vnni

@@ -11,6 +11,7 @@
 //
 // A `Nibbles` says what a group (see kInt4GroupBytes) holds, and how it is multiplied:
 //   kVectors      vectors of outputs of a tile that reads nibbles
+//   kPrefetch     how far ahead a tile that alone reads a panel fetches it, in bytes
 //   kExpands      whether many rows take the panel as int8; otherwise all rows are multiplied with nibbles
 //   group         all of it as int8, eight steps of [32 outputs][4]; only if kExpands
 //   low, high     of the bytes of two steps, the first's weights, the second's, without the scale
@@ -20,7 +21,6 @@
 namespace quire::kernels::cpu {
 
 inline constexpr size_t kInt4Group = 32;
-inline constexpr size_t kInt4Prefetch = 4096;
 // The inputs of a panel that are converted at a time: with few rows, which pass them quickly, they stay in
 // L1; more rows would lose more by storing their sums so often.
 inline constexpr size_t kInt4RowsInL1 = 32;
@@ -121,9 +121,9 @@ struct Int4Ahead {
   const char* from;
   size_t step;  // bytes per group
 
-  Int4Ahead(const std::byte* panel, size_t bytes, size_t number, size_t of) {
+  Int4Ahead(const std::byte* panel, size_t bytes, size_t number, size_t of, size_t prefetch) {
     const auto* begin = reinterpret_cast<const char*>(panel);
-    from = of == 1 ? begin + kInt4Prefetch : begin + bytes + number * bytes / of;
+    from = of == 1 ? begin + prefetch : begin + bytes + number * bytes / of;
     step = (kInt4GroupBytes + of - 1) / of;
   }
 };
@@ -148,7 +148,8 @@ void matmul_nibbles(const MatmulArgs& args, size_t panel_index) {
       for (size_t part = 0; part < parts; ++part) {
         const size_t shift = first_row(part, parts, tile_rows);
         const size_t row = begin + shift;
-        const Int4Ahead ahead(panel, args.panel_bytes, pass * parts + part, passes * parts);
+        const Int4Ahead ahead(panel, args.panel_bytes, pass * parts + part, passes * parts,
+                              Nibbles::kPrefetch);
         kTiles.by_rows[first_row(part + 1, parts, tile_rows) - shift](
             {.w = reinterpret_cast<const int8_t*>(panel),
              .x = static_cast<const typename Kernel::X*>(args.x) + begin * args.ldx + shift * Kernel::kStepK,

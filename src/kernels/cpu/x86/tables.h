@@ -20,6 +20,9 @@ namespace avx512_vnni {
 extern const MatmulKernel kInt8;
 extern const MatmulKernel kInt4;
 extern const MatmulKernel kBlocks[4];
+// For machines that have tiles: int4 with few rows, and blocks.
+extern const MatmulKernel kFewInt4;
+extern const MatmulKernel kNearBlocks[4];
 }  // namespace avx512_vnni
 namespace avx512_bf16 {
 extern const MatmulKernel kBf16;

@@ -165,6 +165,7 @@ struct Int4Dot {
 /// 255 and -8 each, 32640 in magnitude. So they take half of the instructions that products of two int8 take.
 struct Int4 {
   static constexpr size_t kVectors = 1;
+  static constexpr size_t kPrefetch = 4096;
   static constexpr bool kExpands = false;
   static QUIRE_INLINE IntVec low(IntVec both) {
     return {_mm256_sub_epi8(_mm256_and_si256(both.v, _mm256_set1_epi8(0x0f)), _mm256_set1_epi8(8))};

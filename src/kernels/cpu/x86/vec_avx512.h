@@ -158,6 +158,7 @@ struct SignedDot {
 /// See int4_kernels.h.
 struct Int4 {
   static constexpr size_t kVectors = 2;
+  static constexpr size_t kPrefetch = 4096;
   static constexpr bool kExpands = true;
   static QUIRE_INLINE IntVec low(IntVec both) {
     return {_mm512_sub_epi8(_mm512_and_si512(both.v, _mm512_set1_epi8(0x0f)), _mm512_set1_epi8(8))};
