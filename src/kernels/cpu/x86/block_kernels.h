@@ -12,6 +12,7 @@
 //
 // A `Dot` says how integers are multiplied:
 //   Vec, Int            f32 and i32 lanes of one count
+//   kPrefetch           how far ahead blocks are fetched, in bytes
 //   kMaxRows            of a tile
 //   vectors(rows)       that a tile of so many rows is wide; kPanelWidth is a multiple of it
 //   start, add, finish  a group's sums, for a zero point: begun, two steps of four inputs added, as i32.
@@ -19,8 +20,6 @@
 //   low_nibbles, high_nibbles   of all bytes
 //   F16, I8             as vec_avx2.h has them
 namespace quire::kernels::cpu {
-
-inline constexpr size_t kBlockPrefetch = 4096;
 
 /// The integers of two steps, for one Int of outputs.
 template <class Int>
@@ -47,7 +46,7 @@ struct StoredBlocks {
 
   inline __attribute__((always_inline)) void prefetch() const {
     for (size_t line = 0; line < kLayout.block_bytes() + 64; line += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(block) + kBlockPrefetch + line);
+      __builtin_prefetch(reinterpret_cast<const char*>(block) + Dot::kPrefetch + line);
     }
   }
   inline __attribute__((always_inline)) StepPair<Int> steps(size_t pair, size_t lane) const {

@@ -11,6 +11,7 @@ struct AnyDot {
   using Int = avx2::IntVec;
   using F16 = avx2::F16;
   using I8 = avx2::I8;
+  static constexpr size_t kPrefetch = 4096;
   static constexpr size_t kMaxRows = 4;
   static constexpr size_t vectors(size_t rows) { return rows <= 2 ? 4 : 2; }
   static QUIRE_INLINE Int low_nibbles(Int a) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(0x0f))}; }

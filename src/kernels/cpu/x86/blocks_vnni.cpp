@@ -11,6 +11,7 @@ struct BlockDot {
   using Int = avx512::IntVec;
   using F16 = avx512::F16;
   using I8 = avx512::I8;
+  static constexpr size_t kPrefetch = 4096;
   static constexpr size_t kMaxRows = 6;
   static constexpr size_t vectors(size_t) { return 2; }
 
@@ -32,8 +33,19 @@ struct BlockDot {
   }
 };
 
+/// Machines that have tiles fetch more by themselves.
+struct NearBlockDot : BlockDot {
+  static constexpr size_t kPrefetch = 2048;
+};
+
 }  // namespace
 
+extern const MatmulKernel kNearBlocks[4] = {
+    {matmul_blocks<WeightFormat::kQ8_0, NearBlockDot>, RowForm::kInt8Sums},
+    {matmul_blocks<WeightFormat::kQ4_0, NearBlockDot>, RowForm::kInt8Sums},
+    {matmul_blocks<WeightFormat::kQ4_K, NearBlockDot>, RowForm::kInt8Sums},
+    {matmul_blocks<WeightFormat::kQ6_K, NearBlockDot>, RowForm::kInt8Sums},
+};
 extern const MatmulKernel kBlocks[4] = {
     {matmul_blocks<WeightFormat::kQ8_0, BlockDot>, RowForm::kInt8Sums},
     {matmul_blocks<WeightFormat::kQ4_0, BlockDot>, RowForm::kInt8Sums},

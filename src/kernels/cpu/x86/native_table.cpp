@@ -21,8 +21,9 @@ KernelTable with_blocks(KernelTable table, const MatmulKernel (&blocks)[4]) {
 
 /// All of AVX-512, with matmuls of its own.
 KernelTable avx512_with(IsaLevel level) {
-  KernelTable made = with_blocks(avx512::kTable, avx512_vnni::kBlocks);
-  if (level == IsaLevel::kAmx) {
+  const bool tiles = level == IsaLevel::kAmx;
+  KernelTable made = with_blocks(avx512::kTable, tiles ? avx512_vnni::kNearBlocks : avx512_vnni::kBlocks);
+  if (tiles) {
     set(made, WeightFormat::kBF16, amx::kBf16);
     set(made, WeightFormat::kInt8, amx::kInt8);
     set(made, WeightFormat::kInt4, amx::kInt4);
