@@ -327,15 +327,17 @@ TEST_P(Attention, ARowDoesNotDependOnHowManyHeadsAreComputedTogether) {
        {Shape{64, 8, 2, 0, DType::kBF16}, Shape{40, 4, 1, 30, DType::kBF16}, Shape{64, 8, 2, 0, DType::kI8},
         Shape{20, 6, 2, 30, DType::kI8}, Shape{64, 8, 1, 0, DType::kF32}}) {
     std::vector<Sequence> sequences;
+    std::vector<std::vector<float>> alone;  // in one chunk, which is of many rows
     for (uint32_t i = 0; i < 20; ++i) sequences.emplace_back(i, shape, 70 + 2 * i);
-    // Steps of 2 tokens, as one of each sequence, are of few rows; of 100 they are not.
+    for (const Sequence& sequence : sequences) {
+      const std::span<const Sequence> one(&sequence, 1);
+      alone.push_back(PagedRun(GetParam(), shape, {.chunk = 120}, one).run()[0]);
+    }
     for (const uint32_t threads : {1, 2, 3}) {
       const std::vector<std::vector<float>> together =
           PagedRun(GetParam(), shape, {2, 16, true, threads}, sequences).run();
       for (size_t i = 0; i < sequences.size(); ++i) {
-        const std::span<const Sequence> one(&sequences[i], 1);
-        const std::vector<float> alone = PagedRun(GetParam(), shape, {.chunk = 120}, one).run()[0];
-        ASSERT_TRUE(same_bits(together[i].data(), alone.data(), alone.size()))
+        ASSERT_TRUE(same_bits(together[i].data(), alone[i].data(), alone[i].size()))
             << dtype_name(shape.dtype) << " head_dim " << shape.head_dim << " window " << shape.window
             << ", sequence " << i << ", " << threads << " threads";
       }

@@ -74,6 +74,7 @@ void attend_widened(const AttentionArgs& args, const AttentionRows<V>& rows, uin
     wide.key_scales[i] = at.key_scales[i];
     wide.value_scales[i] = at.value_scales[i];
   }
+  wide.fetch(wide);  // what follows is fetched while K and V are widened
   attend_stretch<V, Wide>(args, rows, begin, end, base, wide);
 }
 
