@@ -9,12 +9,14 @@ size_t row_grain(const KernelContext& context, size_t rows, size_t elements_per_
   return cpu::row_grain(context.pool, rows, elements_per_row);
 }
 
-using Gated = void (*)(const float* gate_up, float* out, size_t rows, size_t width);
-
-void gated(KernelContext& context, Gated run, const float* gate_up, float* out, size_t rows, size_t width) {
+void gated(KernelContext& context, cpu::Gated run, const float* gate_up, float* out, size_t rows,
+           size_t width) {
   context.pool.parallel_for(rows, row_grain(context, rows, 4 * width),
                             [&](size_t begin, size_t end, uint32_t) {
-                              run(gate_up + begin * 2 * width, out + begin * width, end - begin, width);
+                              for (size_t row = begin; row < end; ++row) {
+                                const float* gate = gate_up + row * 2 * width;
+                                run(gate, gate + width, out + row * width, width);
+                              }
                             });
 }
 

@@ -38,24 +38,26 @@ constexpr size_t element_bytes(RowForm form) {
 
 size_t rounded_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// Where the rows of x lie.
+/// Where the rows of x lie; or those of gates and what they let through, one behind the other.
 struct Source {
   const float* x;
   size_t ldx;
   size_t m;
+  cpu::Gated gated = nullptr;
 };
 
 /// What a kernel takes for a row of x.
 struct RowShape {
   RowForm form;
+  bool gated;  // x is not in memory
   size_t k;
   size_t padded_k;
   size_t group = 0;    // inputs that a sum is of, if there are any behind the row
   int32_t factor = 0;  // times which the sums are taken
   size_t tiles = 0;    // in which the rows lie interleaved; 0: they do not
 
-  RowShape(const cpu::MatmulKernel& kernel, WeightFormat format, size_t inputs, size_t m)
-      : form(kernel.rows), k(inputs), padded_k(cpu::padded_k(format, inputs)) {
+  RowShape(const cpu::MatmulKernel& kernel, WeightFormat format, size_t inputs, size_t m, bool is_gated)
+      : form(kernel.rows), gated(is_gated), k(inputs), padded_k(cpu::padded_k(format, inputs)) {
     if (kernel.row_tiles != nullptr && m > 1) tiles = kernel.row_tiles(m);
     if (form != RowForm::kInt8Sums) return;
     const cpu::BlockLayout layout = cpu::block_layout(format);
@@ -72,8 +74,10 @@ struct RowShape {
     const size_t sums = group == 0 ? 0 : padded_k / group * sizeof(int32_t);
     return padded_k * element_bytes(form) + sums + (is_tiled(form) || tiles > 0 ? 0 : kShiftBytes);
   }
+  /// Of a row of tiles.
+  size_t steps() const { return padded_k * element_bytes(form) / cpu::kTileRowBytes; }
   /// The kernel takes x itself.
-  bool is_source() const { return form == RowForm::kF32 && tiles == 0; }
+  bool is_source() const { return form == RowForm::kF32 && tiles == 0 && !gated; }
   /// Rows are quantized whole before they are interleaved.
   size_t line_bytes() const { return tiles > 0 && is_quantized(form) ? padded_k : 0; }
 };
@@ -136,22 +140,40 @@ class RowMaker {
   /// `count` inputs of a row from k0 on, in its form; maybe in `part`.
   const std::byte* line_bytes_at(size_t row, size_t k0, size_t count, std::byte* part) const {
     if (shape_.line_bytes() > 0) return lines_ + row * shape_.line_bytes() + k0;
-    const float* from = source_.x + row * source_.ldx + k0;
+    alignas(kLine) float gated[kPart];
     const size_t known = std::min(count, k_ - k0);
-    if (form_ == RowForm::kF32) return reinterpret_cast<const std::byte*>(from);
+    const bool as_is = form_ == RowForm::kF32;
+    const float* from = inputs(row, k0, known, as_is ? reinterpret_cast<float*>(part) : gated);
+    if (as_is) return reinterpret_cast<const std::byte*>(from);
     convert(from, part, known);
     std::memset(part + known * element_bytes(form_), 0, (count - known) * element_bytes(form_));
     return part;
   }
 
+  /// `count` inputs of a row from k0 on: where they lie, or in `part`.
+  const float* inputs(size_t row, size_t k0, size_t count, float* part) const {
+    const float* from = source_.x + row * source_.ldx + k0;
+    if (source_.gated == nullptr) return from;
+    source_.gated(from, from + k_, part, count);
+    return part;
+  }
+
+  /// All of a row.
+  const float* whole_row(size_t row) const {
+    thread_local std::vector<float> gated;
+    if (source_.gated != nullptr && gated.size() < k_) gated.resize(k_);
+    return inputs(row, 0, k_, gated.data());
+  }
+
   /// A row, padded with zeros.
   void fill(size_t row, std::byte* to) const {
-    const float* from = source_.x + row * source_.ldx;
     if (is_quantized(form_)) {
-      scales_[row] = kernels_.quantize(from, reinterpret_cast<int8_t*>(to), k_);
+      scales_[row] = kernels_.quantize(whole_row(row), reinterpret_cast<int8_t*>(to), k_);
       if (form_ == RowForm::kUint8) add_128(to, k_);
+    } else if (form_ == RowForm::kF32) {
+      inputs(row, 0, k_, reinterpret_cast<float*>(to));
     } else {
-      convert(from, to, k_);
+      convert(whole_row(row), to, k_);
     }
     std::memset(to + k_ * element_bytes(form_), 0, (padded_k_ - k_) * element_bytes(form_));
   }
@@ -189,22 +211,22 @@ class RowMaker {
     const size_t rows = std::min(cpu::kTileRows, source_.m - tile * cpu::kTileRows);
     std::byte* to = to_ + tile * cpu::kTileRows * padded_k_ * element_bytes(form_) +
                     row % cpu::kTileRows * cpu::kTileRowBytes;
-    const float* from = source_.x + row * source_.ldx;
     const size_t stride = rows * cpu::kTileRowBytes;
     if (form_ == RowForm::kBF16Tiles) {
-      scatter_bf16(from, to, stride);
+      scatter_bf16(row, to, stride);
     } else {
-      scatter_int8(row, from, to, stride);
+      scatter_int8(row, to, stride);
     }
   }
 
-  void scatter_bf16(const float* from, std::byte* to, size_t stride) const {
+  void scatter_bf16(size_t row, std::byte* to, size_t stride) const {
     constexpr size_t kStep = cpu::kTileRowBytes / sizeof(uint16_t);
     alignas(kLine) uint16_t part[kPart];
+    alignas(kLine) float gated[kPart];
     for (size_t k0 = 0; k0 < padded_k_; k0 += kPart) {
       const size_t count = std::min(kPart, k_ - k0);
       const size_t padded = std::min(kPart, padded_k_ - k0);
-      kernels_.from_f32[cpu::float_index(DType::kBF16)](from + k0, part, count);
+      kernels_.from_f32[cpu::float_index(DType::kBF16)](inputs(row, k0, count, gated), part, count);
       std::fill(part + count, part + padded, uint16_t{0});
       for (size_t k = 0; k < padded; k += kStep, to += stride) {
         std::memcpy(to, part + k, cpu::kTileRowBytes);
@@ -212,10 +234,10 @@ class RowMaker {
     }
   }
 
-  void scatter_int8(size_t row, const float* from, std::byte* to, size_t stride) const {
+  void scatter_int8(size_t row, std::byte* to, size_t stride) const {
     thread_local std::vector<int8_t> line;
     line.assign(padded_k_, 0);
-    scales_[row] = kernels_.quantize(from, line.data(), k_);
+    scales_[row] = kernels_.quantize(whole_row(row), line.data(), k_);
     for (size_t k = 0; k < padded_k_; k += cpu::kTileRowBytes, to += stride) {
       std::memcpy(to, line.data() + k, cpu::kTileRowBytes);
     }
@@ -233,31 +255,37 @@ class RowMaker {
   float* scales_;
 };
 
+size_t num_panels(const PackedMatrix& weights) { return (weights.n() + kPanelWidth - 1) / kPanelWidth; }
+
 /// What a matmul needs of the scratch memory: the rows' scales, the rows, their lines, room for each thread.
 struct ScratchBytes {
-  ScratchBytes(const RowShape& shape, WeightFormat format, size_t m, size_t num_threads)
+  ScratchBytes(const RowShape& shape, const PackedMatrix& weights, size_t m, size_t num_threads)
       : scales(is_quantized(shape.form) ? rounded_up(m * sizeof(float), kLine) : 0),
         rows(shape.is_source() ? 0 : rounded_up(m * shape.bytes(), kLine)),
         lines(m * shape.line_bytes()),
-        of_thread(cpu::scratch_bytes(format, m, shape.padded_k)),
-        all(scales + rows + lines + num_threads * of_thread) {}
+        sums(is_tiled(shape.form) ? cpu::tile_sums_bytes(m, shape.steps(), num_panels(weights)) : 0),
+        of_thread(sums + rounded_up(cpu::scratch_bytes(weights.format(), m, shape.padded_k), kLine)),
+        all(scales + rows + rounded_up(lines, kLine) + num_threads * of_thread) {}
 
   size_t scales;
   size_t rows;
   size_t lines;
+  size_t sums;
   size_t of_thread;
   size_t all;
 };
 
 struct Scratch {
-  Scratch(KernelContext& context, const ScratchBytes& bytes) : thread_bytes_(bytes.of_thread) {
+  Scratch(KernelContext& context, const ScratchBytes& bytes)
+      : sums_bytes_(bytes.sums), thread_bytes_(bytes.of_thread) {
     context.scratch.reserve(bytes.all);
     scales = context.scratch.as<float>();
     rows = context.scratch.data() + bytes.scales;
     lines = rows + bytes.rows;
-    threads_ = lines + bytes.lines;
+    threads_ = lines + rounded_up(bytes.lines, kLine);
   }
-  std::byte* of_thread(uint32_t thread) const { return threads_ + thread * thread_bytes_; }
+  float* sums(uint32_t thread) const { return reinterpret_cast<float*>(threads_ + thread * thread_bytes_); }
+  std::byte* of_thread(uint32_t thread) const { return threads_ + thread * thread_bytes_ + sums_bytes_; }
 
   float* scales;
   std::byte* rows;
@@ -265,6 +293,7 @@ struct Scratch {
 
  private:
   std::byte* threads_;
+  size_t sums_bytes_;
   size_t thread_bytes_;
 };
 
@@ -294,21 +323,28 @@ const cpu::MatmulKernel& kernel_of(const KernelContext& context, const PackedMat
   return m < kernel.least_rows ? *kernel.few : kernel;
 }
 
-}  // namespace
-
-size_t matmul_scratch_bytes(const KernelContext& context, const PackedMatrix& weights, size_t m) {
-  if (m == 0 || weights.n() == 0) return 0;
-  const RowShape shape(kernel_of(context, weights, m), weights.format(), weights.k(), m);
-  return ScratchBytes(shape, weights.format(), m, context.pool.num_threads()).all;
+/// The panels of a piece of work.
+size_t grain_of(const ThreadPool& pool, const RowShape& shape, size_t panels, size_t m) {
+  const size_t panel_products = kPanelWidth * std::max<size_t>(shape.k, 1) * m;
+  size_t grain = cpu::balanced_grain(pool, panels, kLeastProducts / panel_products + 1);
+  if (shape.tiles > 0) grain = std::min(grain, std::max<size_t>(kMostProducts / panel_products, 1));
+  if (!is_tiled(shape.form)) return grain;
+  const cpu::TileBlocks blocks = cpu::tile_blocks(m, shape.steps());
+  if (blocks.rows >= m && blocks.steps == shape.steps()) return grain;
+  // Each piece reads all rows once more: few pieces, and as many for each thread.
+  const size_t threads = pool.num_threads();
+  const size_t rounds = (panels + threads * cpu::kCutPanels - 1) / (threads * cpu::kCutPanels);
+  return std::max(grain, (panels + threads * rounds - 1) / (threads * rounds));
 }
 
-void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
-            float* y, size_t ldy, const float* bias) {
+void multiply(KernelContext& context, const PackedMatrix& weights, const Source& source, float* y, size_t ldy,
+              const float* bias) {
+  const size_t m = source.m;
   if (m == 0 || weights.n() == 0) return;
   const cpu::MatmulKernel& kernel = kernel_of(context, weights, m);
-  const RowShape shape(kernel, weights.format(), weights.k(), m);
-  const Scratch scratch(context, ScratchBytes(shape, weights.format(), m, context.pool.num_threads()));
-  const Activations activations = prepare(context, shape, scratch, {x, ldx, m});
+  const RowShape shape(kernel, weights.format(), weights.k(), m, source.gated != nullptr);
+  const Scratch scratch(context, ScratchBytes(shape, weights, m, context.pool.num_threads()));
+  const Activations activations = prepare(context, shape, scratch, source);
   const cpu::MatmulArgs args = {.panels = weights.data(),
                                 .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),
                                 .n = weights.n(),
@@ -322,15 +358,34 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
                                 .x_scales = activations.scales,
                                 .w_scales = weights.scales(),
                                 .offsets = weights.offsets()};
-  const size_t panels = (weights.n() + kPanelWidth - 1) / kPanelWidth;
-  const size_t panel_products = kPanelWidth * std::max<size_t>(weights.k(), 1) * m;
-  size_t grain = cpu::balanced_grain(context.pool, panels, kLeastProducts / panel_products + 1);
-  if (shape.tiles > 0) grain = std::min(grain, std::max<size_t>(kMostProducts / panel_products, 1));
+  const size_t panels = num_panels(weights);
+  const size_t grain = grain_of(context.pool, shape, panels, m);
   context.pool.parallel_for(panels, grain, [&](size_t begin, size_t end, uint32_t thread) {
     cpu::MatmulArgs own = args;
     own.scratch = scratch.of_thread(thread);
+    own.sums = scratch.sums(thread);
     kernel.run(own, begin, end);
   });
+}
+
+}  // namespace
+
+size_t matmul_scratch_bytes(const KernelContext& context, const PackedMatrix& weights, size_t m) {
+  if (m == 0 || weights.n() == 0) return 0;
+  const RowShape shape(kernel_of(context, weights, m), weights.format(), weights.k(), m, true);
+  return ScratchBytes(shape, weights, m, context.pool.num_threads()).all;
+}
+
+void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
+            float* y, size_t ldy, const float* bias) {
+  multiply(context, weights, {x, ldx, m}, y, ldy, bias);
+}
+
+void matmul_gated(KernelContext& context, const PackedMatrix& weights, Gate gate, const float* gate_up,
+                  size_t m, float* y, size_t ldy, const float* bias) {
+  const cpu::KernelTable& table = cpu::table(context.isa);
+  const cpu::Gated gated = gate == Gate::kSilu ? table.swiglu : table.geglu;
+  multiply(context, weights, {gate_up, 2 * weights.k(), m, gated}, y, ldy, bias);
 }
 
 }  // namespace quire::kernels

@@ -73,6 +73,13 @@ class PackedMatrix {
 void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy, const float* bias = nullptr);
 
+enum class Gate : uint8_t { kSilu, kGeluTanh };
+
+/// The same where x[r, i] is the gate's function of gate_up[r, i], times gate_up[r, k + i] (see swiglu and
+/// geglu in kernels/elementwise.h): the same bits without x in memory. gate_up [m, 2 k].
+void matmul_gated(KernelContext& context, const PackedMatrix& weights, Gate gate, const float* gate_up,
+                  size_t m, float* y, size_t ldy, const float* bias = nullptr);
+
 /// The bytes of KernelContext::scratch that such a call takes.
 size_t matmul_scratch_bytes(const KernelContext& context, const PackedMatrix& weights, size_t m);
 

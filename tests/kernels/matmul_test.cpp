@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/elementwise.h"
 #include "kernels/quantize.h"
 #include "tensor/buffer.h"
 #include "tests/kernels/support.h"
@@ -259,16 +260,31 @@ TEST_P(Matmul, OfWhatIsNotFiniteIsNotFinite) {
 
 TEST_P(Matmul, ManyRowsOfALongKAreAsEachAlone) {
   if (GetParam() == kernels::IsaLevel::kReference) return;  // its loops know no blocks, and are slow
-  constexpr size_t kRows = 300;
-  constexpr size_t kLongK = 4224;
-  for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8}) {
-    const Problem problem(context_, 72, kLongK, format);  // two panels and a part of one
-    const std::vector<float> x = random_floats(1, kRows * kLongK);
-    const std::vector<float> y = problem.run(context_, x.data(), kRows);
-    for (const size_t row : {0, 1, 15, 16, 31, 255, 256, 287, 288, 299}) {
-      const std::vector<float> alone = problem.run(context_, x.data() + row * kLongK, 1);
-      ASSERT_TRUE(same_bits(y.data() + row * 72, alone.data(), 72))
-          << weight_format_name(format) << " row " << row;
+  ThreadPool one(1);
+  kernels::KernelContext single{GetParam(), one};
+  struct Case {
+    WeightFormat format;
+    size_t rows;
+    size_t n;
+    size_t k;
+  };
+  // What tiles cut: rows; K; both; K of more panels than wait at once.
+  for (const Case& at : {Case{WeightFormat::kBF16, 300, 72, 2048},
+                         {WeightFormat::kInt4, 300, 72, 4096},
+                         {WeightFormat::kBF16, 300, 72, 4224},
+                         {WeightFormat::kInt8, 300, 72, 4224},
+                         {WeightFormat::kInt8, 530, 72, 4224},
+                         {WeightFormat::kInt4, 530, 40, 4224},
+                         {WeightFormat::kInt8, 33, 1064, 33024}}) {
+    const Problem problem(context_, at.n, at.k, at.format);
+    const std::vector<float> x = random_floats(1, at.rows * at.k);
+    const std::vector<float> y = problem.run(single, x.data(), at.rows);
+    EXPECT_TRUE(same_bits(y.data(), problem.run(context_, x.data(), at.rows).data(), y.size()));
+    for (const size_t row : {0, 1, 15, 16, 31, 32, 159, 160, 255, 256, 287, 288, 299, 511, 512, 529}) {
+      if (row >= at.rows) continue;
+      const std::vector<float> alone = problem.run(context_, x.data() + row * at.k, 1);
+      ASSERT_TRUE(same_bits(y.data() + row * at.n, alone.data(), at.n))
+          << weight_format_name(at.format) << " k " << at.k << " row " << row;
     }
   }
 }
@@ -297,6 +313,28 @@ TEST_P(Matmul, ResultsThatLeaveTheCacheAreThoseOfOneRow) {
   }
 }
 
+TEST_P(Matmul, OfGatedRowsIsThatOfRowsThatWereGatedBefore) {
+  for (const WeightFormat format : kFormats) {
+    for (const size_t k : {7, 300, 1000}) {  // parts of a part, and more than one
+      const Problem problem(context_, 40, k, format);
+      for (const size_t m : {1, 3, 40}) {
+        const std::vector<float> gate_up = random_floats(m, m * 2 * k);
+        std::vector<float> x(m * k);
+        for (const kernels::Gate gate : {kernels::Gate::kSilu, kernels::Gate::kGeluTanh}) {
+          const auto gated = gate == kernels::Gate::kSilu ? kernels::swiglu : kernels::geglu;
+          gated(context_, gate_up.data(), x.data(), m, k);
+          std::vector<float> y(m * problem.n);
+          kernels::matmul_gated(context_, problem.weights, gate, gate_up.data(), m, y.data(), problem.n,
+                                problem.bias.data());
+          const std::vector<float> expected = problem.run(context_, x.data(), m);
+          ASSERT_TRUE(same_bits(y.data(), expected.data(), y.size()))
+              << weight_format_name(format) << " k " << k << " m " << m;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, TakesAsMuchScratchMemoryAsItSays) {
   for (const WeightFormat format : kFormats) {
     const Problem problem(context_, 70, 256, format);
@@ -306,6 +344,10 @@ TEST_P(Matmul, TakesAsMuchScratchMemoryAsItSays) {
       context.scratch.reserve(kernels::matmul_scratch_bytes(context, problem.weights, m));
       const size_t reserved = context.scratch.size();
       problem.run(context, x.data(), m);
+      const std::vector<float> gate_up = random_floats(1, m * 2 * problem.k);
+      std::vector<float> y(m * problem.n);
+      kernels::matmul_gated(context, problem.weights, kernels::Gate::kSilu, gate_up.data(), m, y.data(),
+                            problem.n);
       EXPECT_EQ(context.scratch.size(), reserved) << weight_format_name(format) << ", " << m << " rows";
     }
   }

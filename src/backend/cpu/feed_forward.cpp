@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/moe.h"
 
@@ -42,15 +41,14 @@ void FeedForwardPass::gated(kernels::KernelContext& context, const model::ModelC
   const size_t width = weights.down.k();
   const size_t most = std::min(rows, most_rows(context));
   float* gate_up = floats(gate_up_, most * 2 * width);
-  float* ffn = floats(ffn_, most * width);
-  const auto gate = config.activation == model::Activation::kGeluTanh ? kernels::geglu : kernels::swiglu;
+  const bool gelu = config.activation == model::Activation::kGeluTanh;
+  const kernels::Gate gate = gelu ? kernels::Gate::kGeluTanh : kernels::Gate::kSilu;
   const size_t blocks = (rows + most_rows(context) - 1) / most_rows(context);
   for (size_t block = 0; block < blocks; ++block) {  // of nearly the same height
     const size_t first = block * rows / blocks;
     const size_t count = (block + 1) * rows / blocks - first;
     matmul(context, weights.gate_up, x + first * hidden, hidden, count, gate_up, 2 * width);
-    gate(context, gate_up, ffn, count, width);
-    matmul(context, weights.down, ffn, width, count, out + first * hidden, hidden);
+    matmul_gated(context, weights.down, gate, gate_up, count, out + first * hidden, hidden);
   }
 }
 
@@ -61,7 +59,6 @@ void FeedForwardPass::reserve(kernels::KernelContext& context, const model::Mode
     const size_t most = std::min(rows, most_rows(context));
     for (const FeedForward& ffn : feed_forwards(layer)) {
       floats(gate_up_, most * 2 * ffn.down.k());
-      floats(ffn_, most * ffn.down.k());
     }
     if (layer.experts.empty()) continue;
     floats(routed_, rows * moe.num_experts);
@@ -69,7 +66,7 @@ void FeedForwardPass::reserve(kernels::KernelContext& context, const model::Mode
     floats(gathered_, rows * moe.top * config.hidden_size);
     floats(computed_, rows * moe.top * config.hidden_size);
   }
-  for (Buffer* buffer : {&gate_up_, &ffn_, &routed_, &weights_, &gathered_, &computed_}) {
+  for (Buffer* buffer : {&gate_up_, &routed_, &weights_, &gathered_, &computed_}) {
     touch(context.pool, buffer->bytes());
   }
 }

@@ -35,7 +35,6 @@ class FeedForwardPass {
                const float* x, size_t rows, float* out);
 
   Buffer gate_up_;  // [rows computed together, 2 ffn]
-  Buffer ffn_;      // [the same rows, ffn]
   // For the experts. A row is in `chosen_` and `places_` once per expert that it chose.
   Buffer routed_;                  // [rows, experts]: the router's logits
   Buffer weights_;                 // [rows, top]

@@ -22,6 +22,10 @@ struct Linear {
 void matmul(kernels::KernelContext& context, const Linear& linear, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy);
 
+/// The same of gated rows: kernels::matmul_gated.
+void matmul_gated(kernels::KernelContext& context, const Linear& linear, kernels::Gate gate,
+                  const float* gate_up, size_t m, float* y, size_t ldy);
+
 /// The bytes of KernelContext::scratch that this takes.
 size_t matmul_scratch_bytes(const kernels::KernelContext& context, const Linear& linear, size_t m);
 

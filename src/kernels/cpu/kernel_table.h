@@ -131,6 +131,7 @@ struct MatmulArgs {
   const float* w_scales = nullptr;   // [n rounded up to 32], int8 and int4
   const int32_t* offsets = nullptr;  // 128 times the sums of the weights, [n rounded up to 32]
   std::byte* scratch = nullptr;      // int4 and ggml formats: memory of this thread
+  float* sums = nullptr;             // tiles: see tile_sums_bytes
 };
 
 /// For ggml formats, the inputs that are expanded at a time, and the bytes that kBlockInputs expanded inputs
@@ -152,6 +153,33 @@ constexpr size_t scratch_bytes(WeightFormat format, size_t m, size_t k) {
   if (format == WeightFormat::kInt4) return padded_k(format, k) * kPanelWidth;
   if (!is_ggml(format)) return 0;
   return block_rows(m, k) * kPanelWidth * sizeof(float) + kBlockChunk / kBlockInputs * kExpandedBytes;
+}
+
+/// How tiles go through a matmul: so many rows at a time, and of K so many steps, which are kTileRowBytes of
+/// a row. While panels pass, that stays in L2.
+struct TileBlocks {
+  size_t rows;
+  size_t steps;
+};
+constexpr size_t tile_pairs(size_t rows) { return (rows + 2 * kTileRows - 1) / (2 * kTileRows); }
+constexpr TileBlocks tile_blocks(size_t m, size_t steps) {
+  constexpr size_t kBytes = 1 << 20;
+  constexpr size_t kMostSteps = 64;  // of a K that is not cut
+  constexpr size_t kCutSteps = 32;
+  if (m <= 2 * kTileRows || m * steps * kTileRowBytes <= kBytes) return {m, steps};
+  const size_t chunk = steps > kMostSteps ? kCutSteps : steps;
+  const size_t most = kBytes / (chunk * kTileRowBytes);
+  const size_t blocks = (m + most - 1) / most;
+  return {tile_pairs((m + blocks - 1) / blocks) * 2 * kTileRows, chunk};
+}
+/// Panels whose sums wait while K is cut. The more they are, the less often the rows are read again.
+inline constexpr size_t kCutPanels = 32;
+/// The bytes of MatmulArgs::sums: [panels][pairs of row tiles][2 * kTileRows][kPanelWidth].
+constexpr size_t tile_sums_bytes(size_t m, size_t steps, size_t panels) {
+  const TileBlocks blocks = tile_blocks(m, steps);
+  const size_t pairs = tile_pairs(m < blocks.rows ? m : blocks.rows);
+  const size_t waiting = panels < kCutPanels ? panels : kCutPanels;
+  return pairs * 2 * kTileRows * kPanelWidth * sizeof(float) * (blocks.steps < steps ? waiting : 1);
 }
 
 using MatmulPieces = void (*)(const MatmulArgs& args, size_t first_panel, size_t last_panel);
@@ -209,6 +237,9 @@ using AttentionKernel = void (*)(const AttentionArgs& args);
 constexpr size_t attention_rows(size_t rows) { return (rows + 2 * (kTileRows - 1)) / kTileRows * kTileRows; }
 constexpr size_t partial_floats(size_t padded_dim) { return padded_dim + 16; }
 
+/// out[i] = the activation of gate[i], times up[i].
+using Gated = void (*)(const float* gate, const float* up, float* out, size_t count);
+
 struct KernelTable {
   // [0] f32, [1] f16, [2] bf16: see float_index.
   void (*to_f32[3])(const void* from, float* to, size_t count);
@@ -227,8 +258,8 @@ struct KernelTable {
   void (*add_in_place)(float* y, const float* x, float factor, size_t count);
   void (*scale_in_place)(float* x, float factor, size_t count);
   void (*soft_cap)(float* x, float cap, size_t count);
-  void (*swiglu)(const float* gate_up, float* out, size_t rows, size_t width);
-  void (*geglu)(const float* gate_up, float* out, size_t rows, size_t width);
+  Gated swiglu;
+  Gated geglu;
   void (*rope)(float* x, size_t ldx, size_t rows, uint32_t num_heads, uint32_t head_dim, uint32_t rotary,
                const float* cos_sin, const uint32_t* positions);
   void (*route)(float* logits, size_t rows, uint32_t num_experts, uint32_t top, bool normalize,

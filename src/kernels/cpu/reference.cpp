@@ -267,27 +267,17 @@ void soft_cap(float* x, float cap, size_t count) {
   for (size_t i = 0; i < count; ++i) x[i] = std::tanh(x[i] / cap) * cap;
 }
 
-void swiglu(const float* gate_up, float* out, size_t rows, size_t width) {
-  for (size_t row = 0; row < rows; ++row) {
-    const float* gate = gate_up + row * 2 * width;
-    const float* up = gate + width;
-    for (size_t i = 0; i < width; ++i) {
-      out[row * width + i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
-    }
-  }
+void swiglu(const float* gate, const float* up, float* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
 }
 
-void geglu(const float* gate_up, float* out, size_t rows, size_t width) {
+void geglu(const float* gate, const float* up, float* out, size_t count) {
   constexpr float kRootOfTwoOverPi = 0.7978845608F;
-  for (size_t row = 0; row < rows; ++row) {
-    const float* gate = gate_up + row * 2 * width;
-    const float* up = gate + width;
-    for (size_t i = 0; i < width; ++i) {
-      const float g = gate[i];
-      // 0.5 (1 + tanh u) = 1 / (1 + exp(-2 u)), which cancels nothing
-      const float u = kRootOfTwoOverPi * (g + 0.044715F * g * g * g);
-      out[row * width + i] = g / (1.0F + std::exp(-2.0F * u)) * up[i];
-    }
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gate[i];
+    // 0.5 (1 + tanh u) = 1 / (1 + exp(-2 u)), which cancels nothing
+    const float u = kRootOfTwoOverPi * (g + 0.044715F * g * g * g);
+    out[i] = g / (1.0F + std::exp(-2.0F * u)) * up[i];
   }
 }
 

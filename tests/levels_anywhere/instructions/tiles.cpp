@@ -154,6 +154,9 @@ void _tile_loadd(int index, const void* base, size_t stride) {
   }
 }
 
+/// The same but for the caches.
+void _tile_stream_loadd(int tile, const void* base, size_t stride) { _tile_loadd(tile, base, stride); }
+
 void _tile_stored(int index, void* base, size_t stride) {
   const Tile& tile = configured(index, "TILESTORED");
   for (size_t row = 0; row < tile.rows; ++row) {

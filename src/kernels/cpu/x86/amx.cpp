@@ -1,7 +1,7 @@
-#include "kernels/cpu/x86/amx_tiles.h"
-#include "kernels/cpu/x86/matmul_kernels.h"
+#include <algorithm>
+
+#include "kernels/cpu/x86/amx_results.h"
 #include "kernels/cpu/x86/tables.h"
-#include "kernels/cpu/x86/vec_avx512.h"
 
 // Matmul with the tile registers of AMX: 16 rows x 64 bytes of activations times 64 bytes of K x 16 outputs,
 // a tile of weights being 16 steps of half a panel as it lies. Each element adds its products in the order of
@@ -10,18 +10,9 @@
 namespace quire::kernels::cpu::amx {
 namespace {
 
-using avx512::IntVec;
-using avx512::Vec;
-
 constexpr size_t kTileBytes = kTileRows * kTileRowBytes;
 constexpr size_t kStepBytes = 2 * kTileBytes;  // of a panel: 16 rows of 128 bytes
 constexpr size_t kRowStride = 128;
-constexpr size_t kLanes = 16;
-
-// Activations of so many bytes stay in L2 while the panels pass. More are cut: along K into so many steps,
-// and into blocks of rows.
-constexpr size_t kRowsBytes = 1 << 20;
-constexpr size_t kChunkSteps = 64;
 
 // Weights come from memory while the tiles of rows pass those before them. Of few pairs of tiles the first
 // reads ahead, and the second asks for a part of the next panel. Of more, each asks for its share of it.
@@ -30,6 +21,13 @@ constexpr size_t kFewPairs = 2;
 constexpr size_t kLineBytes = 64;
 constexpr size_t kStepLines = kStepBytes / kLineBytes;
 constexpr size_t kLinesOfSecond = kStepLines / 2;
+
+// Steps that are multiplied without a branch, and steps of a panel that stay in L1.
+constexpr size_t kGroup = 8;
+constexpr size_t kNearSteps = 16;
+
+constexpr size_t kTileFloats = kTileBytes / sizeof(float);
+constexpr size_t kPairSums = 4 * kTileFloats;
 
 // Weights that come from memory push results of so many bytes out of the caches before they are read.
 constexpr size_t kStreamedBytes = 256 << 10;
@@ -41,16 +39,11 @@ constexpr size_t kStreamedBytes = 256 << 10;
 // intrinsics take numerals alone.
 
 struct Bf16 {
-  using Sum = Vec;
   static constexpr bool kScaled = false;
-  static QUIRE_INLINE void first() {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-  }
-  static QUIRE_INLINE void second() {
-    _tile_dpbf16ps(2, 4, 6);
-    _tile_dpbf16ps(3, 4, 7);
-  }
+  static QUIRE_INLINE void first_left() { _tile_dpbf16ps(0, 4, 6); }
+  static QUIRE_INLINE void first_right() { _tile_dpbf16ps(1, 4, 7); }
+  static QUIRE_INLINE void second_left() { _tile_dpbf16ps(2, 4, 6); }
+  static QUIRE_INLINE void second_right() { _tile_dpbf16ps(3, 4, 7); }
   static QUIRE_INLINE void shorter_second() {
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
@@ -58,28 +51,21 @@ struct Bf16 {
 };
 
 struct Int8 {
-  using Sum = IntVec;
   static constexpr bool kScaled = true;
-  static QUIRE_INLINE void first() {
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-  }
-  static QUIRE_INLINE void second() {
-    _tile_dpbssd(2, 4, 6);
-    _tile_dpbssd(3, 4, 7);
-  }
+  static QUIRE_INLINE void first_left() { _tile_dpbssd(0, 4, 6); }
+  static QUIRE_INLINE void first_right() { _tile_dpbssd(1, 4, 7); }
+  static QUIRE_INLINE void second_left() { _tile_dpbssd(2, 4, 6); }
+  static QUIRE_INLINE void second_right() { _tile_dpbssd(3, 4, 7); }
   static QUIRE_INLINE void shorter_second() {
     _tile_dpbssd(2, 5, 6);
     _tile_dpbssd(3, 5, 7);
   }
 };
 
-/// The two row tiles that are computed together; the second may be empty.
-struct Rows {
-  size_t begin;
-  size_t first;
-  size_t second;
-};
+template <class Dot>
+constexpr size_t steps_of(size_t k) {
+  return k * (Dot::kScaled ? sizeof(int8_t) : sizeof(uint16_t)) / kTileRowBytes;
+}
 
 /// Tells the machine how many rows the tiles have, where that has changed.
 class Shapes {
@@ -108,82 +94,13 @@ class Shapes {
   size_t second_ = 0;
 };
 
-/// Sums that are complete: they go to y row by row, while the tiles of the next pair are multiplied. The
-/// vectors' instructions cost little time beside those of tiles, but all of it behind them.
-template <class Dot>
-class Results {
- public:
-  /// `streams`: y is more than the caches keep until it is read, so that its lines need not come to them
-  /// first. Whole vectors of it must be aligned then.
-  Results(const MatmulArgs& args, bool streams) : args_(args), streams_(streams) {}
-  Results(const Results&) = delete;
-  Results& operator=(const Results&) = delete;
-  ~Results() {
-    write_all();
-    if (streams_) _mm_sfence();
-  }
-
-  /// Room for the sums of a pair, [2 * kTileRows][kPanelWidth].
-  float* room() { return sums_[current_ ^ 1U]; }
-  /// The sums in the room are complete: their rows are written next, and the other room is free.
-  void take(const Rows& rows, size_t column) {
-    write_all();
-    current_ ^= 1U;
-    next_ = 0;
-    count_ = rows.first + rows.second;
-    row_ = rows.begin;
-    column_ = column;
-  }
-  QUIRE_INLINE void write_one() {
-    if (next_ == count_) return;
-    const float* sums = sums_[current_] + next_ * kPanelWidth;
-    write_half(sums, column_);
-    if (column_ + kLanes < args_.n) write_half(sums + kLanes, column_ + kLanes);
-    ++next_;
-  }
-
- private:
-  void write_all() {
-    while (next_ < count_) write_one();
-  }
-
-  QUIRE_INLINE void write_half(const float* sums, size_t column) {
-    const size_t row = row_ + next_;
-    const size_t columns = args_.n - column;
-    const bool whole = columns >= kLanes;
-    Vec result = Vec::zero();
-    if constexpr (Dot::kScaled) {
-      const Vec sum = IntVec::to_float(IntVec::load(sums));
-      result = Vec::mul(Vec::mul(sum, Vec::set1(args_.x_scales[row])), Vec::load(args_.w_scales + column));
-    } else {
-      result = Vec::load(sums);
-    }
-    if (args_.bias != nullptr) {
-      const float* bias = args_.bias + column;
-      result = Vec::add(result, whole ? Vec::load(bias) : Vec::load(bias, columns));
-    }
-    float* y = args_.y + row * args_.ldy + column;
-    if (!whole) return Vec::store(y, result, columns);
-    if (streams_) return Vec::stream(y, result);
-    Vec::store(y, result);
-  }
-
-  const MatmulArgs& args_;
-  const bool streams_;
-  size_t next_ = 0;
-  size_t count_ = 0;
-  size_t row_ = 0;
-  size_t column_ = 0;
-  size_t current_ = 0;
-  alignas(64) float sums_[2][2 * kTileRows * kPanelWidth];
-};
-
 /// A stretch of K of one panel: `w` at its first step.
 struct Stretch {
   const std::byte* w;
   size_t step;
   size_t count;
   bool last;
+  float* sums;   // where the sums of the next pair wait between stretches, a tile after the other
   bool is_read;  // for the first time, from memory
   // Else, with each step so many lines are asked for of what is read later.
   const std::byte* ahead;
@@ -214,27 +131,126 @@ QUIRE_INLINE void multiply_step(const std::byte* x0, const std::byte* x1, const 
   _tile_loadd(7, w + kTileRowBytes, kRowStride);
   read_lines<kLines>(w + kAhead);
   _tile_loadd(4, x0, kTileRowBytes);
-  Dot::first();
+  Dot::first_left();
+  Dot::first_right();
   if constexpr (kSecond == Second::kSame) {
     _tile_loadd(4, x1, kTileRowBytes);
-    Dot::second();
+    Dot::second_left();
+    Dot::second_right();
   } else if constexpr (kSecond == Second::kShorter) {
     _tile_loadd(5, x1, kTileRowBytes);
     Dot::shorter_second();
   }
 }
 
+/// Where between the instructions of a step kAsks lines are asked for, each time.
+constexpr size_t kPlaces = 4;
+
+/// What is asked for with each step, evenly.
+template <size_t kAsks>
+class Ahead {
+ public:
+  explicit Ahead(const Stretch& at)
+      : from_(at.lines == 0 ? at.w : at.ahead), step_bytes_(at.lines * kLineBytes) {
+    for (size_t i = 0; i < kPlaces * kAsks; ++i) {
+      offsets_[i] = i * at.lines / (kPlaces * kAsks) * kLineBytes;
+    }
+  }
+  QUIRE_INLINE void ask(size_t place) const {
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kAsks; ++i) __builtin_prefetch(from_ + offsets_[place * kAsks + i], 0, 2);
+  }
+  QUIRE_INLINE void advance() { from_ += step_bytes_; }
+
+ private:
+  const std::byte* from_;
+  size_t step_bytes_;
+  size_t offsets_[kPlaces * kAsks];
+};
+
+/// kGroup steps of two whole tiles. A core has few buffers for lines on their way, and who finds none waits:
+/// what is asked for and what is written past the caches goes one by one between the tiles' instructions.
+/// Activations do not go through L1, nor do the weights unless kNear, so that those which do stay there.
+template <class Dot, size_t kAsks, Write kWrite, bool kNear>
+QUIRE_INLINE void multiply_group(const std::byte* x0, const std::byte* x1, const std::byte* w,
+                                 Ahead<kAsks>& ahead, Results<Dot>& results) {
+  typename Results<Dot>::Writer rows(results, kWrite == Write::kNone ? 0 : kGroup);
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kGroup; ++i) {
+    if constexpr (kNear) {
+      _tile_loadd(6, w, kRowStride);
+    } else {
+      _tile_stream_loadd(6, w, kRowStride);
+    }
+    ahead.ask(0);
+    if constexpr (kWrite != Write::kNone) rows.template write<kWrite>(0);
+    if constexpr (kNear) {
+      _tile_loadd(7, w + kTileRowBytes, kRowStride);
+    } else {
+      _tile_stream_loadd(7, w + kTileRowBytes, kRowStride);
+    }
+    ahead.ask(1);
+    _tile_stream_loadd(4, x0, kTileRowBytes);
+    Dot::first_left();
+    ahead.ask(2);
+    Dot::first_right();
+    if constexpr (kWrite != Write::kNone) rows.template write<kWrite>(1);
+    _tile_stream_loadd(4, x1, kTileRowBytes);
+    Dot::second_left();
+    ahead.ask(3);
+    Dot::second_right();
+    ahead.advance();
+    w += kStepBytes;
+    x0 += kTileBytes;
+    x1 += kTileBytes;
+  }
+  // A tile that is stored more than 16 steps after the last one costs as much as 40 products.
+  _tile_stored(6, results.dump(), kTileRowBytes);
+}
+
+/// As many groups as the stretch has; returns their steps.
+template <class Dot, size_t kAsks>
+__attribute__((noinline)) size_t multiply_groups(const std::byte* x0, const std::byte* x1, const Stretch& at,
+                                                 Results<Dot>& results) {
+  Ahead<kAsks> ahead(at);
+  size_t step = 0;
+  for (; step + kGroup <= at.count; step += kGroup) {
+    const std::byte* w = at.w + step * kStepBytes;
+    const auto group = [&]<Write kWrite>() __attribute__((always_inline)) {
+      const std::byte* from0 = x0 + step * kTileBytes;
+      const std::byte* from1 = x1 + step * kTileBytes;
+      if (step < kNearSteps) {
+        multiply_group<Dot, kAsks, kWrite, true>(from0, from1, w, ahead, results);
+      } else {
+        multiply_group<Dot, kAsks, kWrite, false>(from0, from1, w, ahead, results);
+      }
+    };
+    switch (results.next_rows(kGroup)) {
+      case Write::kNone:
+        group.template operator()<Write::kNone>();
+        break;
+      case Write::kStore:
+        group.template operator()<Write::kStore>();
+        break;
+      case Write::kStream:
+        group.template operator()<Write::kStream>();
+        break;
+    }
+  }
+  return step;
+}
+
 template <class Dot, Second kSecond>
 QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte* x1, size_t stride1,
                            const Stretch& at, Results<Dot>& results) {
   const std::byte* w = at.w;
-  const auto advance = [&] {
-    w += kStepBytes;
-    x0 += stride0;
-    x1 += stride1;
+  const auto advance = [&](size_t steps) {
+    w += steps * kStepBytes;
+    x0 += steps * stride0;
+    x1 += steps * stride1;
   };
   if (at.is_read) {
-    for (size_t step = 1; step < at.count; ++step, advance()) {
+    for (size_t step = 1; step < at.count; ++step, advance(1)) {
       results.write_one();
       multiply_step<Dot, kSecond, kStepLines>(x0, x1, w);
     }
@@ -242,45 +258,62 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
     results.write_one();
     return multiply_step<Dot, kSecond, kStepLines - kAhead / kLineBytes>(x0, x1, w);
   }
-  const std::byte* ahead = at.ahead;
-  for (size_t step = 0; step < at.count; ++step, advance()) {
+  size_t step = 0;
+  if constexpr (kSecond == Second::kSame) {
+    const bool few = at.lines <= kPlaces;
+    step = few ? multiply_groups<Dot, 1>(x0, x1, at, results) : multiply_groups<Dot, 4>(x0, x1, at, results);
+    advance(step);
+  }
+  const std::byte* ahead = at.ahead + step * at.lines * kLineBytes;
+  for (; step < at.count; ++step, advance(1)) {
     for (size_t i = 0; i < at.lines; ++i, ahead += kLineBytes) __builtin_prefetch(ahead, 0, 2);
     results.write_one();
     multiply_step<Dot, kSecond, 0>(x0, x1, w);
   }
 }
 
-/// One stretch of K of a panel against up to 32 rows. Between stretches the sums wait in y, so that a panel
-/// that is cut must have all its outputs.
+/// Four tiles of sums: to where they wait, or from there.
+void store_sums(float* to, size_t stride, size_t right, size_t second, bool two) {
+  _tile_stored(0, to, stride);
+  _tile_stored(1, to + right, stride);
+  if (!two) return;
+  _tile_stored(2, to + second, stride);
+  _tile_stored(3, to + second + right, stride);
+}
+
+void load_sums(const float* from, bool two) {
+  _tile_loadd(0, from, kTileRowBytes);
+  _tile_loadd(1, from + kTileFloats, kTileRowBytes);
+  if (!two) return;
+  _tile_loadd(2, from + 2 * kTileFloats, kTileRowBytes);
+  _tile_loadd(3, from + 3 * kTileFloats, kTileRowBytes);
+}
+
+void zero_sums(bool two) {
+  _tile_zero(0);
+  _tile_zero(1);
+  if (!two) return;
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+/// One stretch of K of a panel against up to 32 rows.
 template <class Dot>
 void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, const Stretch& at,
                     Results<Dot>& results) {
-  const size_t row_bytes = args.k * kTileRowBytes / (Dot::kScaled ? 64 : 32);
-  const auto* x = static_cast<const std::byte*>(args.x) + rows.begin * row_bytes;
+  const size_t row_bytes = steps_of<Dot>(args.k) * kTileRowBytes;
   const size_t stride0 = rows.first * kTileRowBytes;
   const size_t stride1 = rows.second * kTileRowBytes;
+  const auto* x = static_cast<const std::byte*>(args.x) + rows.begin * row_bytes;
   const std::byte* x1 = x + rows.first * row_bytes + at.step * stride1;
-  float* y = args.y + rows.begin * args.ldy + column;
-  float* y1 = y + rows.first * args.ldy;
-  const size_t y_stride = args.ldy * sizeof(float);
+  x += at.step * stride0;
   const bool two = rows.second != 0;
   finish_writes();
   if (at.step == 0) {
-    _tile_zero(0);
-    _tile_zero(1);
-    if (two) {
-      _tile_zero(2);
-      _tile_zero(3);
-    }
+    zero_sums(two);
   } else {
-    _tile_loadd(0, y, y_stride);
-    _tile_loadd(1, y + kLanes, y_stride);
-    if (two) {
-      _tile_loadd(2, y1, y_stride);
-      _tile_loadd(3, y1 + kLanes, y_stride);
-    }
+    load_sums(at.sums, two);
   }
-  x += at.step * stride0;
   if (!two) {
     multiply<Dot, Second::kNone>(x, stride0, x, 0, at, results);
   } else if (rows.second == rows.first) {
@@ -288,14 +321,10 @@ void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, con
   } else {
     multiply<Dot, Second::kShorter>(x, stride0, x1, stride1, at, results);
   }
-  float* to = at.last ? results.room() : y;
-  float* to1 = at.last ? to + kTileRows * kPanelWidth : y1;
-  const size_t stride = at.last ? kPanelWidth * sizeof(float) : y_stride;
-  _tile_stored(0, to, stride);
-  _tile_stored(1, to + kLanes, stride);
-  if (two) {
-    _tile_stored(2, to1, stride);
-    _tile_stored(3, to1 + kLanes, stride);
+  if (at.last) {
+    store_sums(results.room(), kPanelWidth * sizeof(float), kLanes, kTileRows * kPanelWidth, two);
+  } else {
+    store_sums(at.sums, kTileRowBytes, kTileFloats, 2 * kTileFloats, two);
   }
   finish_writes();
   if (at.last) results.take(rows, column);
@@ -314,33 +343,92 @@ QUIRE_INLINE void for_row_pairs(size_t begin, size_t end, Shapes& shapes, const 
   }
 }
 
-/// Panels against a block of rows, K in chunks.
-template <class Dot>
-void matmul_rows(const MatmulArgs& args, size_t first_panel, size_t last_panel, size_t begin, size_t end,
-                 size_t chunk, Shapes& shapes, Results<Dot>& results) {
-  const size_t steps = args.k / (Dot::kScaled ? 64 : 32);
-  const size_t pairs = (end - begin + 2 * kTileRows - 1) / (2 * kTileRows);
-  const bool few = pairs <= kFewPairs;
+/// Weights as tiles take them, where they lie.
+class Stored {
+ public:
+  Stored(const MatmulArgs& args, size_t pairs)
+      : args_(args),
+        few_(pairs <= kFewPairs),
+        lines_(few_ ? kLinesOfSecond : (kStepLines + pairs - 1) / pairs) {}
+
+  size_t chunk(size_t steps) const { return steps; }
+  void prepare(size_t panel, bool last, Stretch& at) const {
+    at.w = args_.panels + panel * args_.panel_bytes + at.step * kStepBytes;
+    at.is_read = few_;
+    at.ahead = at.w + args_.panel_bytes;
+    at.lines = last ? 0 : lines_;
+  }
+  /// After a pair.
+  void proceed(Stretch& at) const {
+    if (!few_) at.ahead += at.lines * at.count * kLineBytes;
+    at.is_read = false;
+  }
+
+ private:
+  const MatmulArgs& args_;
+  bool few_;
+  size_t lines_;
+};
+
+/// Int4, which is expanded to bytes, some steps at a time: with few rows they stay in L1, with many each tile
+/// has enough to do.
+class Expanded {
+ public:
+  Expanded(const MatmulArgs& args, size_t pairs) : args_(args), few_(pairs == 1) {}
+
+  size_t chunk(size_t steps) const { return std::min(steps, few_ ? kStepsOfFew : kStepsOfMany); }
+  void prepare(size_t panel, bool /*last*/, Stretch& at) const {
+    const std::byte* from = args_.panels + panel * args_.panel_bytes + at.step * 2 * kInt4GroupBytes;
+    for (size_t i = 0; i < 2 * at.count; ++i) {
+      for (size_t line = 0; line < kInt4GroupBytes; line += kLineBytes) {
+        __builtin_prefetch(from + i * kInt4GroupBytes + kPrefetch + line, 0, 2);
+      }
+      avx512::Int4::group(from + i * kInt4GroupBytes,
+                          reinterpret_cast<int8_t*>(args_.scratch) + i * kTileBytes);
+    }
+    at.w = args_.scratch;
+    at.is_read = false;
+    at.ahead = args_.scratch;
+    at.lines = 0;
+  }
+  void proceed(Stretch& /*at*/) const {}
+
+ private:
+  static constexpr size_t kStepsOfFew = 8;
+  static constexpr size_t kStepsOfMany = 64;
+  static constexpr size_t kPrefetch = 2048;
+
+  const MatmulArgs& args_;
+  bool few_;
+};
+
+/// Panels [first, last) against the rows [begin, end).
+template <class Dot, class Weights>
+void matmul_rows(const MatmulArgs& args, size_t first, size_t last, size_t begin, size_t end,
+                 const TileBlocks& blocks, Shapes& shapes, Results<Dot>& results) {
+  const size_t steps = steps_of<Dot>(args.k);
+  const size_t pairs = tile_pairs(end - begin);
+  const Weights weights(args, pairs);
+  const size_t sums_of_panel = blocks.steps < steps ? pairs * kPairSums : 0;
   size_t step = 0;
   do {  // once even if K is 0
-    const size_t count = steps - step < chunk ? steps - step : chunk;
-    for (size_t panel = first_panel; panel < last_panel; ++panel) {
-      const std::byte* w = args.panels + panel * args.panel_bytes + step * kStepBytes;
-      Stretch at = {.w = w,
-                    .step = step,
-                    .count = count,
-                    .last = step + count == steps,
-                    .is_read = few,
-                    .ahead = w + args.panel_bytes,
-                    .lines = few ? kLinesOfSecond : (kStepLines + pairs - 1) / pairs};
-      if (panel + 1 == last_panel) at.lines = 0;
-      for_row_pairs(begin, end, shapes, [&](const Rows& rows) {
-        multiply_block<Dot>(args, rows, panel * kPanelWidth, at, results);
-        if (!few) at.ahead += at.lines * count * kLineBytes;
-        at.is_read = false;
-      });
+    const size_t chunk_end = std::min(steps, step + blocks.steps);
+    for (size_t panel = first; panel < last; ++panel) {
+      Stretch at = {.step = step};
+      do {
+        at.count = weights.chunk(chunk_end - at.step);
+        at.last = at.step + at.count == steps;
+        at.sums = args.sums + (panel - first) * sums_of_panel;
+        weights.prepare(panel, panel + 1 == last, at);
+        for_row_pairs(begin, end, shapes, [&](const Rows& rows) {
+          multiply_block<Dot>(args, rows, panel * kPanelWidth, at, results);
+          weights.proceed(at);
+          at.sums += kPairSums;
+        });
+        at.step += at.count;
+      } while (at.step < chunk_end);
     }
-    step += count;
+    step = chunk_end;
   } while (step < steps);
 }
 
@@ -350,25 +438,16 @@ bool is_streamed(const MatmulArgs& args) {
          reinterpret_cast<uintptr_t>(args.y) % kLineBytes == 0;
 }
 
-template <class Dot>
+template <class Dot, class Weights>
 void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
   Shapes shapes;
-  const size_t steps = args.k / (Dot::kScaled ? 64 : 32);
-  const bool cut = args.m > 2 * kTileRows && args.m * steps * kTileRowBytes > kRowsBytes;
-  const size_t chunk = cut && steps > kChunkSteps ? kChunkSteps : steps;
-  const size_t block =
-      cut ? kRowsBytes / (chunk * kTileRowBytes) / (2 * kTileRows) * (2 * kTileRows) : args.m;
-  Results<Dot> results(args, chunk == steps && is_streamed(args));
-  // Between chunks the sums wait in y: a panel that has not all its outputs takes K at once.
-  const size_t whole = args.n / kPanelWidth < last_panel ? args.n / kPanelWidth : last_panel;
-  for (size_t begin = 0; begin < args.m; begin += block) {
-    const size_t end = args.m - begin < block ? args.m : begin + block;
-    if (first_panel < whole) {
-      matmul_rows<Dot>(args, first_panel, whole, begin, end, chunk, shapes, results);
-    }
-    if (whole < last_panel) {
-      matmul_rows<Dot>(args, whole > first_panel ? whole : first_panel, last_panel, begin, end, steps, shapes,
-                       results);
+  Results<Dot> results(args, is_streamed(args));
+  const TileBlocks blocks = tile_blocks(args.m, steps_of<Dot>(args.k));
+  for (size_t first = first_panel; first < last_panel; first += kCutPanels) {
+    const size_t last = std::min(last_panel, first + kCutPanels);
+    for (size_t begin = 0; begin < args.m; begin += blocks.rows) {
+      const size_t end = std::min(args.m, begin + blocks.rows);
+      matmul_rows<Dot, Weights>(args, first, last, begin, end, blocks, shapes, results);
     }
   }
 }
@@ -376,52 +455,11 @@ void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel)
 // Fewer rows take less time without tiles, for which panels are expanded to bytes first.
 constexpr size_t kLeastInt4Rows = 9;
 
-// Steps that are expanded at a time: with few rows they stay in L1, with many each tile has enough to do.
-constexpr size_t kInt4FewRows = 32;
-constexpr size_t kInt4StepsOfFew = 8;
-constexpr size_t kInt4StepsOfMany = 64;
-constexpr size_t kInt4Prefetch = 2048;
-
-void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
-  Shapes shapes;
-  Results<Int8> results(args, false);
-  const size_t steps = args.k / 64;
-  for (size_t panel = first_panel; panel < last_panel; ++panel) {
-    const bool partial = (panel + 1) * kPanelWidth > args.n;
-    const size_t few_or_many = args.m <= kInt4FewRows ? kInt4StepsOfFew : kInt4StepsOfMany;
-    const size_t chunk = partial ? steps : few_or_many;
-    size_t step = 0;
-    do {
-      const size_t count = steps - step < chunk ? steps - step : chunk;
-      const std::byte* from = args.panels + panel * args.panel_bytes + step * 2 * kInt4GroupBytes;
-      for (size_t i = 0; i < 2 * count; ++i) {
-        for (size_t line = 0; line < kInt4GroupBytes; line += 64) {
-          __builtin_prefetch(from + i * kInt4GroupBytes + kInt4Prefetch + line, 0, 2);
-        }
-        avx512::Int4::group(from + i * kInt4GroupBytes,
-                            reinterpret_cast<int8_t*>(args.scratch) + i * kTileBytes);
-      }
-      for_row_pairs(0, args.m, shapes, [&](const Rows& rows) {
-        multiply_block<Int8>(args, rows, panel * kPanelWidth,
-                             {.w = args.scratch,
-                              .step = step,
-                              .count = count,
-                              .last = step + count == steps,
-                              .is_read = false,
-                              .ahead = nullptr,
-                              .lines = 0},
-                             results);
-      });
-      step += count;
-    } while (step < steps);
-  }
-}
-
 }  // namespace
 
-extern const MatmulKernel kBf16 = {matmul_tiles<Bf16>, RowForm::kBF16Tiles};
-extern const MatmulKernel kInt8 = {matmul_tiles<Int8>, RowForm::kInt8Tiles};
-extern const MatmulKernel kInt4 = {.run = matmul_int4_tiles,
+extern const MatmulKernel kBf16 = {matmul_tiles<Bf16, Stored>, RowForm::kBF16Tiles};
+extern const MatmulKernel kInt8 = {matmul_tiles<Int8, Stored>, RowForm::kInt8Tiles};
+extern const MatmulKernel kInt4 = {.run = matmul_tiles<Int8, Expanded>,
                                    .rows = RowForm::kInt8Tiles,
                                    .least_rows = kLeastInt4Rows,
                                    .few = &avx512_vnni::kFewInt4};

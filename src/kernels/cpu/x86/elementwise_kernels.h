@@ -31,17 +31,28 @@ void from_f32(const float* from, void* to, size_t count) {
 /// Converts to int8 by the largest magnitude; the poison is 0 times each value: NaN if one is not finite.
 template <VecType V>
 float quantize(const float* x, int8_t* to, size_t count) {
-  V most = V::zero();
-  V poison = V::zero();
+  constexpr size_t kChains = 4;
   const V zero = V::zero();
-  const auto look = [&](V a) __attribute__((always_inline)) {
-    most = V::max(most, V::max(V::sub(zero, a), a));
-    poison = V::add(poison, V::mul(a, zero));
+  V most[kChains] = {zero, zero, zero, zero};
+  V least[kChains] = {zero, zero, zero, zero};
+  V poison[kChains] = {zero, zero, zero, zero};
+  const auto look = [&](V a, size_t chain) __attribute__((always_inline)) {
+    most[chain] = V::max(most[chain], a);
+    least[chain] = V::min(least[chain], a);
+    poison[chain] = V::fma(a, zero, poison[chain]);
   };
   size_t i = 0;
-  for (; i + V::kLanes <= count; i += V::kLanes) look(V::load(x + i));
-  if (i < count) look(V::load(x + i, count - i));
-  const float largest = V::max_lane(most);
+  for (; i + kChains * V::kLanes <= count; i += kChains * V::kLanes) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kChains; ++j) look(V::load(x + i + j * V::kLanes), j);
+  }
+  for (; i + V::kLanes <= count; i += V::kLanes) look(V::load(x + i), 0);
+  if (i < count) look(V::load(x + i, count - i), 0);
+  for (size_t j = 0; j < kChains; ++j) {
+    most[0] = V::max(most[0], V::max(most[j], V::sub(zero, least[j])));
+    poison[0] = V::add(poison[0], j == 0 ? zero : poison[j]);
+  }
+  const float largest = V::max_lane(most[0]);
   const V inverse = V::set1(largest > 0.0F ? 127.0F / largest : 0.0F);
   i = 0;
   for (; i + V::kLanes <= count; i += V::kLanes) V::store_int8(to + i, V::mul(V::load(x + i), inverse));
@@ -50,7 +61,7 @@ float quantize(const float* x, int8_t* to, size_t count) {
     V::store_int8(rest, V::mul(V::load(x + i, count - i), inverse));
     for (size_t j = 0; i + j < count; ++j) to[i + j] = rest[j];
   }
-  return largest / 127.0F + V::sum(poison);
+  return largest / 127.0F + V::sum(poison[0]);
 }
 
 template <VecType V>
@@ -146,19 +157,14 @@ inline __attribute__((always_inline)) V gate_times(V gate, V up) {
 }
 
 template <VecType V, class Act>
-void gated(const float* gate_up, float* out, size_t rows, size_t width) {
-  for (size_t row = 0; row < rows; ++row) {
-    const float* gate = gate_up + row * 2 * width;
-    const float* up = gate + width;
-    float* to = out + row * width;
-    size_t i = 0;
-    for (; i + V::kLanes <= width; i += V::kLanes) {
-      V::store(to + i, gate_times<Act>(V::load(gate + i), V::load(up + i)));
-    }
-    if (i < width) {
-      const size_t rest = width - i;
-      V::store(to + i, gate_times<Act>(V::load(gate + i, rest), V::load(up + i, rest)), rest);
-    }
+void gated(const float* gate, const float* up, float* out, size_t count) {
+  size_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) {
+    V::store(out + i, gate_times<Act>(V::load(gate + i), V::load(up + i)));
+  }
+  if (i < count) {
+    const size_t rest = count - i;
+    V::store(out + i, gate_times<Act>(V::load(gate + i, rest), V::load(up + i, rest)), rest);
   }
 }
 
