@@ -251,6 +251,9 @@ TEST_P(Attention, ARowDoesNotDependOnTheMannerItIsComputedIn) {
   }
 }
 
+/// VNNI has the attention of AVX-512.
+bool has_its_own_attention(kernels::IsaLevel level) { return level != kernels::IsaLevel::kAvx512Vnni; }
+
 /// A level may take subnormals for zeros, but then in all manners: keys that are, and products of weights.
 TEST_P(Attention, SubnormalsDoNotDependOnTheMannerEither) {
   struct Scale {
@@ -271,15 +274,41 @@ TEST_P(Attention, SubnormalsDoNotDependOnTheMannerEither) {
   }
 }
 
+/// Scores that rise or fall from stretch to stretch, by more and by less than what a maximum may stay behind.
+TEST_P(Attention, ScoresThatRiseDoNotDependOnTheMannerAndAreNearTheExactResult) {
+  if (!has_its_own_attention(GetParam())) return;
+  constexpr uint32_t kTokens = 290;
+  for (const float slope : {0.5F, 1.5F, 4.0F, -4.0F}) {
+    for (const Shape& shape : {Shape{64, 1, 4, 0, DType::kBF16}, Shape{64, 1, 4, 0, DType::kI8},
+                               Shape{128, 1, 3, 0, DType::kBF16}}) {
+      Sequence sequence(3, shape, kTokens);
+      for (float& value : sequence.q) value = 1.0F + 0.1F * value;
+      for (size_t i = 0; i < sequence.k.size(); ++i) {
+        const float progress = static_cast<float>(i / shape.head_dim) / kTokens;
+        sequence.k[i] = slope * progress + 0.1F * sequence.k[i];
+      }
+      sequence.kept_k = kept(sequence.k, shape.dtype, shape.head_dim);
+      const std::span<const Sequence> one(&sequence, 1);
+      const std::vector<float> expected = PagedRun(GetParam(), shape, {.chunk = kTokens}, one).run()[0];
+      expect_close_to_double(GetParam(), shape, sequence, expected);
+      if (HasFatalFailure()) return;
+      for (const Manner& manner :
+           {Manner{1, 16, true, 2}, Manner{23, 32, true, 1}, Manner{150, 64, false, 2}}) {
+        const std::vector<float> found = PagedRun(GetParam(), shape, manner, one).run()[0];
+        ASSERT_TRUE(same_bits(found.data(), expected.data(), found.size()))
+            << dtype_name(shape.dtype) << " head_dim " << shape.head_dim << " slope " << slope
+            << ", chunks of " << manner.chunk;
+      }
+    }
+  }
+}
+
 std::vector<Shape> long_shapes() {
   std::vector<Shape> all;
   for (const uint32_t window : {0, 30, 1024, 1500}) all.push_back({16, 1, 2, window, DType::kBF16});
   all.push_back({20, 1, 1, 0, DType::kI8});
   return all;
 }
-
-/// VNNI has the attention of AVX-512.
-bool has_its_own_attention(kernels::IsaLevel level) { return level != kernels::IsaLevel::kAvx512Vnni; }
 
 TEST_P(Attention, LongContextsAreNearTheExactResult) {
   if (!has_its_own_attention(GetParam())) return;

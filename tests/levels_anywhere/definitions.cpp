@@ -236,6 +236,9 @@ void add_floats(Table& table) {
               16);
   table["_mm512_cvtneps_pbh"] =
       by_lane<float, uint16_t>([](float a, float, float) { return f32_to_bf16(flushed(a)); });
+  table["_mm512_cvtne2ps_pbh"] = by_index<uint16_t>([](const ProbeOperands& in, size_t i) {
+    return f32_to_bf16(flushed(i < 16 ? get<float>(in.b, i) : get<float>(in.a, i - 16)));
+  });
   table["_mm512_dpbf16_ps"] = by_index<float>(dot_bf16);
 }
 
@@ -260,6 +263,10 @@ void add_moves(Table& table) {
   table["_mm512_extractf64x4_pd 1"] = copy(&ProbeOperands::a, 32, 32);
   table["_mm512_insertf64x4 0"] = insert(0);
   table["_mm512_insertf64x4 1"] = insert(1);
+  table["_mm512_permutex2var_ps"] = by_index<uint32_t>([](const ProbeOperands& in, size_t i) {
+    const size_t index = get<uint32_t>(in.b, i) % 32;
+    return index < 16 ? get<uint32_t>(in.a, index) : get<uint32_t>(in.c, index - 16);
+  });
   table["_mm512_unpacklo_epi32"] = unpack(4, false);
   table["_mm512_unpackhi_epi32"] = unpack(4, true);
   table["_mm512_unpacklo_epi64"] = unpack(8, false);

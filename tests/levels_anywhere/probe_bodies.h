@@ -56,7 +56,7 @@ void multiply_tiles(const ProbeOperands& in, std::byte* to, Multiply multiply) {
   _tile_zero(0);
   if ((in.mask >> 12 & 1) != 0) _tile_loadd(0, in.c, 64);
   _tile_loadd(1, in.a, 64);
-  _tile_loadd(2, in.b, 64);
+  _tile_stream_loadd(2, in.b, 64);
   multiply();
   _tile_stored(0, to, 64);
   _tile_release();
@@ -150,6 +150,7 @@ constexpr Probe kProbes[] = {
     QUIRE_PROBE("_mm512_shuffle_i32x4 0x88", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0x88)),
     QUIRE_PROBE("_mm512_shuffle_i32x4 0xdd", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0xdd)),
     QUIRE_PROBE("_mm512_shuffle_i32x4 0x1e", _mm512_shuffle_i32x4(si(in.a), si(in.b), 0x1e)),
+    QUIRE_PROBE("_mm512_permutex2var_ps", _mm512_permutex2var_ps(ps(in.a), si(in.b), ps(in.c))),
     QUIRE_ONE(_mm512_cvtepi8_epi32, quarter),
     QUIRE_ONE(_mm512_cvtepu16_epi32, half_si),
     QUIRE_ONE(_mm512_cvtsepi32_epi8, si),
@@ -179,6 +180,9 @@ constexpr Probe kProbes[] = {
         std::byte* to) { put(to, _mm512_dpbusd_epi32(si(in.c), si(in.a), si(in.b))); }},
     {"_mm512_cvtneps_pbh", Needs::kBf16,
      [](const ProbeOperands& in, std::byte* to) { put(to, (__m256i)_mm512_cvtneps_pbh(ps(in.a))); }},
+    {"_mm512_cvtne2ps_pbh", Needs::kBf16,
+     [](const ProbeOperands& in,
+        std::byte* to) { put(to, (__m512i)_mm512_cvtne2ps_pbh(ps(in.a), ps(in.b))); }},
     {"_mm512_dpbf16_ps", Needs::kBf16,
      [](const ProbeOperands& in,
         std::byte* to) { put(to, _mm512_dpbf16_ps(ps(in.c), (__m512bh)si(in.a), (__m512bh)si(in.b))); }},

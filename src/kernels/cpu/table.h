@@ -10,11 +10,12 @@ namespace quire::kernels::cpu {
 
 /// Per row: scaled q, output accumulator (both padded), the weights of a stretch, running maximum, running
 /// sum, rescale factor, and the results of earlier spans. Then K and V of a stretch in f32, and what tile
-/// registers need: a tile of output, V of a stretch in bf16; or what eight rows need instead of them (AMX):
-/// their factors in f32 and a row of output each, which are less from 16 dimensions on.
+/// registers need: the weights of a tile, a tile of output, V of a stretch in bf16; or instead of the latter
+/// two the factors of eight rows in f32 (AMX), which are less from 16 dimensions on.
 constexpr size_t attention_scratch_floats(size_t rows, size_t padded_dim) {
   return attention_rows(rows) * (2 * padded_dim + kStretchKeys + 3 + partial_floats(padded_dim)) +
-         2 * kStretchKeys * padded_dim + (kTileRows + kStretchKeys / 2) * padded_dim;
+         2 * kStretchKeys * padded_dim + kTileRows * kStretchKeys / 2 +
+         (kTileRows + kStretchKeys / 2) * padded_dim;
 }
 
 /// The index of a float type in the table's arrays.

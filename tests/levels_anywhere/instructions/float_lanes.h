@@ -51,6 +51,14 @@ QUIRE_EMULATED __m256d _mm512_extractf64x4_pd(__m512d a, int half) {
 QUIRE_EMULATED __m512d _mm512_insertf64x4(__m512d a, __m256d half, int place) {
   return (place & 1) == 0 ? __m512d{half, a.high} : __m512d{a.low, half};
 }
+QUIRE_EMULATED __m512 _mm512_permutex2var_ps(__m512 a, __m512i index, __m512 b) {
+  float lanes[32];
+  _mm512_storeu_ps(lanes, a);
+  _mm512_storeu_ps(lanes + 16, b);
+  const __m256i five_bits = _mm256_set1_epi32(31);
+  return {_mm256_i32gather_ps(lanes, _mm256_and_si256(index.low, five_bits), sizeof(float)),
+          _mm256_i32gather_ps(lanes, _mm256_and_si256(index.high, five_bits), sizeof(float))};
+}
 QUIRE_EMULATED float _mm512_cvtss_f32(__m512 a) { return _mm256_cvtss_f32(a.low); }
 
 QUIRE_EMULATED __m512d _mm512_cvtps_pd(__m256 a) {

@@ -81,3 +81,6 @@ QUIRE_EMULATED __m128i quire_to_bf16(__m256 a) {
 QUIRE_EMULATED __m256bh _mm512_cvtneps_pbh(__m512 a) {
   return quire_join(quire_to_bf16(a.low), quire_to_bf16(a.high));
 }
+QUIRE_EMULATED __m512bh _mm512_cvtne2ps_pbh(__m512 upper, __m512 lower) {
+  return {_mm512_cvtneps_pbh(lower), _mm512_cvtneps_pbh(upper)};
+}

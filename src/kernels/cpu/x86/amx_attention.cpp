@@ -5,18 +5,18 @@
 #include "kernels/cpu/x86/vec_avx512.h"
 
 // Attention with the tile registers of AMX, 16 query rows at a time: queries and weights are rounded to bf16,
-// as DotPairs of avx512_bf16.cpp does, and each element adds the products of 32 or 16 dimensions, or of 16
+// as DotPairs of avx512_bf16.cpp does, and each element adds the products of 32 or 16 dimensions, or of 32
 // keys, at a time, in their order. Rows of a tile that are not asked for are computed from whatever lies
 // behind the others; the scratch memory has room for them, and nobody reads their results.
 namespace quire::kernels::cpu::amx {
 namespace {
 
-constexpr size_t kHalfRows = 8;            // pairs of 16 dimensions or keys
+constexpr size_t kHalfRows = 8;            // pairs of 16 dimensions
 constexpr size_t kPairBytes = 64;          // of 16 lanes
 constexpr size_t kPairs = kPairBytes / 2;  // elements of them
 
-// Tile registers: 0..3 sums; 4 and 5 factors and pairs of 32 dimensions; 6 and 7 the same of 16 dimensions or
-// keys.
+// Tile registers: 0..3 sums; 4 and 5 factors and pairs of 32 dimensions or keys; 6 and 7 the same of 16
+// dimensions.
 class Registers {
  public:
   Registers() {
@@ -42,11 +42,19 @@ struct Pairs {
   static constexpr bool kScaled = kScales;
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 2;
-  static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_for_bf16(x); }
+  static constexpr float kSlack = 5.0F;
+  static constexpr bool kKeepsTwo = true;
+  static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_by_table(x); }
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
     const auto rounded = (__m256i)_mm512_cvtneps_pbh(values.v);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(numbers) + first), rounded);
     return avx512::Bf16::widen(rounded);
+  }
+  static QUIRE_INLINE Vec keep_two(float* numbers, size_t first, Vec a, Vec b) {
+    const auto rounded = (__m512i)_mm512_cvtne2ps_pbh(b.v, a.v);
+    _mm512_storeu_si512(reinterpret_cast<uint16_t*>(numbers) + first, rounded);
+    const __m512i odd = _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000U)));
+    return Vec::add({_mm512_castsi512_ps(_mm512_slli_epi32(rounded, 16))}, {_mm512_castsi512_ps(odd)});
   }
 };
 
@@ -59,9 +67,14 @@ struct Bytes {
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 1;
   static constexpr size_t kWidenRows = kFewRows + 1;
-  static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_for_bf16(x); }
+  static constexpr float kSlack = 5.0F;
+  static constexpr bool kKeepsTwo = true;
+  static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_by_table(x); }
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
     return Wide::keep(numbers, first, values);
+  }
+  static QUIRE_INLINE Vec keep_two(float* numbers, size_t first, Vec a, Vec b) {
+    return Wide::keep_two(numbers, first, a, b);
   }
   static QUIRE_INLINE void widen(const int8_t* from, uint16_t* to, size_t width, size_t lanes) {
     if (lanes == 0) {
@@ -88,6 +101,12 @@ QUIRE_INLINE void store_sums(float* to, size_t stride, size_t count) {
   if (count > 2) _tile_stored(2, to + 2 * kTileKeys, stride);
   if (count > 3) _tile_stored(3, to + 3 * kTileKeys, stride);
 }
+QUIRE_INLINE void load_sums(const float* from, size_t stride, size_t count) {
+  _tile_loadd(0, from, stride);
+  if (count > 1) _tile_loadd(1, from + kTileKeys, stride);
+  if (count > 2) _tile_loadd(2, from + 2 * kTileKeys, stride);
+  if (count > 3) _tile_loadd(3, from + 3 * kTileKeys, stride);
+}
 QUIRE_INLINE void multiply_keys_32(const uint16_t* const (&pairs)[kStretchTiles], size_t shift) {
   _tile_loadd(5, pairs[0] + shift, kPairBytes);
   _tile_dpbf16ps(0, 4, 5);
@@ -108,20 +127,33 @@ QUIRE_INLINE void multiply_keys_16(const uint16_t* const (&keys)[kStretchTiles],
   _tile_loadd(7, keys[3] + shift, kPairBytes);
   _tile_dpbf16ps(3, 6, 7);
 }
-QUIRE_INLINE void multiply_apart_16(const uint16_t* pairs, size_t apart, size_t stride, size_t count) {
-  _tile_loadd(7, pairs, stride);
-  _tile_dpbf16ps(0, 6, 7);
-  if (count > 1) {
+/// As many tiles of 32 dimensions or keys as there are, `apart` from each other; or of 16.
+template <bool kHalf>
+QUIRE_INLINE void multiply_apart(const uint16_t* pairs, size_t apart, size_t stride, size_t count) {
+  if constexpr (kHalf) {
+    _tile_loadd(7, pairs, stride);
+    _tile_dpbf16ps(0, 6, 7);
+    if (count == 1) return;
     _tile_loadd(7, pairs + apart, stride);
     _tile_dpbf16ps(1, 6, 7);
-  }
-  if (count > 2) {
+    if (count == 2) return;
     _tile_loadd(7, pairs + 2 * apart, stride);
     _tile_dpbf16ps(2, 6, 7);
-  }
-  if (count > 3) {
+    if (count == 3) return;
     _tile_loadd(7, pairs + 3 * apart, stride);
     _tile_dpbf16ps(3, 6, 7);
+  } else {
+    _tile_loadd(5, pairs, stride);
+    _tile_dpbf16ps(0, 4, 5);
+    if (count == 1) return;
+    _tile_loadd(5, pairs + apart, stride);
+    _tile_dpbf16ps(1, 4, 5);
+    if (count == 2) return;
+    _tile_loadd(5, pairs + 2 * apart, stride);
+    _tile_dpbf16ps(2, 4, 5);
+    if (count == 3) return;
+    _tile_loadd(5, pairs + 3 * apart, stride);
+    _tile_dpbf16ps(3, 4, 5);
   }
 }
 
@@ -174,17 +206,24 @@ struct FewRowsProducts {
   }
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
                          const At& at, KeyRange<Vec> range) {
-    const float* sums =
-        amx::add_few_rows<typename Format::Stored>(rows, first, last, args.head_dim, at, range);
-    for (size_t row = first; row < last; ++row) add(rows, row, sums + (row - first) * rows.padded_dim);
+    for (size_t row = first; row < last; row += Vec::kLanes) {
+      rescale(rows, row, last - row < Vec::kLanes ? last - row : Vec::kLanes);
+    }
+    amx::add_few_rows<typename Format::Stored>(rows, first, last, args.head_dim, at, range);
   }
 
  protected:
-  static QUIRE_INLINE void add(const AttentionRows<Vec>& rows, size_t row, const float* sums) {
-    float* out = rows.out + row * rows.padded_dim;
-    const Vec rescale = Vec::set1(rows.rescale[row]);
-    for (size_t d = 0; d < rows.padded_dim; d += Vec::kLanes) {
-      Vec::store(out + d, Vec::fma(Vec::load(out + d), rescale, Vec::load(sums + d)));
+  /// The output of up to as many rows as a vector has lanes, where their maxima have changed.
+  static QUIRE_INLINE void rescale(const AttentionRows<Vec>& rows, size_t row, size_t count) {
+    const Vec factors = Vec::load(rows.rescale + row, count);
+    uint32_t changed = Vec::less(factors, Vec::set1(1.0F)) & ((1U << count) - 1U);
+    for (; changed != 0; changed &= changed - 1) {
+      const size_t at = row + static_cast<size_t>(__builtin_ctz(changed));
+      float* out = rows.out + at * rows.padded_dim;
+      const Vec factor = Vec::set1(rows.rescale[at]);
+      for (size_t d = 0; d < rows.padded_dim; d += Vec::kLanes) {
+        Vec::store(out + d, Vec::mul(Vec::load(out + d), factor));
+      }
     }
   }
 };
@@ -197,6 +236,7 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
   using Few = FewRowsProducts<amx::Pairs<kScales>>;
   using Vec = avx512::Vec;
   using At = Stretch<Vec, amx::Pairs<kScales>>;
+  using Few::rescale;
   static constexpr size_t kTile = kTileRows;
 
   /// Whether rows are computed by tiles, and no value has to be copied for them where all keys are read.
@@ -209,13 +249,14 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
     if (is_few(args)) return Few::score(args, rows, begin, end, base, at);
     const size_t first = size_t{begin} * args.group;
     for (size_t row = first; row < size_t{end} * args.group; row += kTile) {
-      score_tile(args, rows, row, row == first, at);
+      score_tile(args, rows, row, rows.weights + row * kStretchKeys, row == first, at);
     }
   }
 
-  /// Of kTile rows from `row` on. `is_first`: of the stretch, so that it fetches what the next one needs.
-  static void score_tile(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t row, bool is_first,
-                         const At& at) {
+  /// Of kTile rows from `row` on, to `scores`. `is_first`: of the stretch, so that it fetches what the next
+  /// one needs.
+  static void score_tile(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t row, float* scores,
+                         bool is_first, const At& at) {
     const size_t head_dim = args.head_dim;
     const size_t stride = rows.padded_dim * sizeof(float);
     const size_t whole = head_dim / 32 * 32;
@@ -237,32 +278,82 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
     }
     if (copied) {
       _tile_loadd(6, factors + head_dim / 16 * 16, stride);
-      amx::multiply_apart_16(last, amx::kHalfRows * amx::kPairs, amx::kPairBytes, kStretchTiles);
+      amx::multiply_apart<true>(last, amx::kHalfRows * amx::kPairs, amx::kPairBytes, kStretchTiles);
     }
-    amx::store_sums(rows.weights + row * kStretchKeys, kStretchKeys * sizeof(float), kStretchTiles);
+    amx::store_sums(scores, kStretchKeys * sizeof(float), kStretchTiles);
   }
 
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
                          const At& at, KeyRange<Vec> range) {
     if (is_few(args)) return Few::accumulate(args, rows, first, last, at, range);
-    const size_t padded = rows.padded_dim;
-    float* sums = rows.free;
     const Values values = find_values(args, rows, at, range);
-    amx::finish_writes();
     for (size_t row = first; row < last; row += kTileRows) {
-      for (size_t d = 0; d < padded; d += 4 * kTileKeys) {
-        const size_t count = (padded - d) / kTileKeys < 4 ? (padded - d) / kTileKeys : 4;
-        const auto* weights = reinterpret_cast<const uint16_t*>(rows.weights + row * kStretchKeys);
-        amx::zero_sums();
-        for (size_t tile = values.begin; tile < values.end; ++tile) {
-          _tile_loadd(6, weights + tile * kTileKeys, kStretchKeys * sizeof(float));
-          amx::multiply_apart_16(values.tiles[tile] + 2 * d, 2 * kTileKeys, values.strides[tile], count);
-        }
-        amx::store_sums(sums + d, padded * sizeof(float), count);
-      }
-      const size_t some = last - row < kTileRows ? last - row : kTileRows;
-      for (size_t i = 0; i < some; ++i) Few::add(rows, row + i, sums + i * padded);
+      const size_t end = last - row < kTileRows ? last : row + kTileRows;
+      Few::rescale(rows, row, end - row);
+      add_tile(rows, row, end, rows.weights + row * kStretchKeys, kStretchKeys, values);
     }
+  }
+
+  /// The values of a stretch that rows read, two tiles of keys in pairs at a time, and how far apart their
+  /// pairs of keys are, in bytes.
+  struct Values {
+    size_t begin;
+    size_t end;
+    const uint16_t* pairs[kStretchKeys / amx::kPairKeys];
+    size_t strides[kStretchKeys / amx::kPairKeys];
+  };
+
+  static Values find_values(const AttentionArgs& args, const AttentionRows<Vec>& rows, const At& at,
+                            KeyRange<Vec> range) {
+    constexpr int kKeys = amx::kPairKeys;
+    constexpr int kHalf = kTileKeys;
+    Values values = {static_cast<size_t>(range.begin / kKeys),
+                     static_cast<size_t>((range.end + kKeys - 1) / kKeys),
+                     {},
+                     {}};
+    auto* free = reinterpret_cast<uint16_t*>(rows.free + kTileRows * rows.padded_dim);
+    for (size_t pair = values.begin; pair < values.end; ++pair) {
+      const int begin = range.begin - static_cast<int>(pair) * kKeys;
+      const int end = range.end - static_cast<int>(pair) * kKeys;
+      const uint16_t* const* tiles = at.values + 2 * pair;
+      values.pairs[pair] = tiles[0];
+      values.strides[pair] = 2 * args.head_dim * sizeof(uint16_t);
+      const bool whole = begin <= 0 && end >= kKeys && args.head_dim == rows.padded_dim;
+      if (whole && tiles[1] == tiles[0] + kTileKeys * args.head_dim) continue;
+      values.pairs[pair] = free;
+      values.strides[pair] = 2 * rows.padded_dim * sizeof(uint16_t);
+      for (int half = 0; half < 2; ++half, free += kTileKeys * rows.padded_dim) {
+        amx::copy_values(tiles[half], args.head_dim, begin - half * kHalf, end - half * kHalf, free,
+                         rows.padded_dim);
+      }
+    }
+    return values;
+  }
+
+  /// Adds the values to the rows [row, end) of a tile, whose weights are at `from`, `apart` floats from row
+  /// to row.
+  static void add_tile(const AttentionRows<Vec>& rows, size_t row, size_t end, const float* from,
+                       size_t apart, const Values& values) {
+    const size_t padded = rows.padded_dim;
+    const size_t count = end - row;
+    float* out = rows.out + row * padded;
+    const bool whole = count == kTileRows;
+    float* sums = whole ? out : rows.free;  // whose other rows are no one's
+    if (!whole) copy_rows(out, sums, count * padded);
+    const auto* weights = reinterpret_cast<const uint16_t*>(from);
+    const size_t stride = padded * sizeof(float);
+    amx::finish_writes();
+    for (size_t d = 0; d < padded; d += 4 * kTileKeys) {
+      const size_t tiles = (padded - d) / kTileKeys < 4 ? (padded - d) / kTileKeys : 4;
+      amx::load_sums(sums + d, stride, tiles);
+      for (size_t pair = values.begin; pair < values.end; ++pair) {
+        _tile_loadd(4, weights + pair * amx::kPairKeys, apart * sizeof(float));
+        amx::multiply_apart<false>(values.pairs[pair] + 2 * d, 2 * kTileKeys, values.strides[pair], tiles);
+      }
+      amx::store_sums(sums + d, stride, tiles);
+    }
+    amx::finish_writes();
+    if (!whole) copy_rows(sums, out, count * padded);
   }
 
  private:
@@ -270,34 +361,8 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
     return size_t{args.num_tokens} * args.group <= amx::kFewRows;
   }
 
-  /// The tiles [begin, end) of values and how far apart their rows of pairs are, in bytes.
-  struct Values {
-    size_t begin;
-    size_t end;
-    const uint16_t* tiles[kStretchTiles];
-    size_t strides[kStretchTiles];
-  };
-
-  static Values find_values(const AttentionArgs& args, const AttentionRows<Vec>& rows, const At& at,
-                            KeyRange<Vec> range) {
-    constexpr int kKeys = kTileKeys;
-    Values values = {static_cast<size_t>(range.begin / kKeys),
-                     static_cast<size_t>((range.end + kKeys - 1) / kKeys),
-                     {},
-                     {}};
-    auto* free = reinterpret_cast<uint16_t*>(rows.free + kTileRows * rows.padded_dim);
-    for (size_t tile = values.begin; tile < values.end; ++tile) {
-      const int begin = range.begin - static_cast<int>(tile) * kKeys;
-      const int end = range.end - static_cast<int>(tile) * kKeys;
-      values.tiles[tile] = at.values[tile];
-      values.strides[tile] = 2 * args.head_dim * sizeof(uint16_t);
-      if (begin <= 0 && end >= kKeys && args.head_dim == rows.padded_dim) continue;
-      amx::copy_values(at.values[tile], args.head_dim, begin, end, free, rows.padded_dim);
-      values.tiles[tile] = free;
-      values.strides[tile] = 2 * rows.padded_dim * sizeof(uint16_t);
-      free += kTileKeys * rows.padded_dim;
-    }
-    return values;
+  static QUIRE_INLINE void copy_rows(const float* from, float* to, size_t floats) {
+    for (size_t i = 0; i < floats; i += Vec::kLanes) Vec::store(to + i, Vec::load(from + i));
   }
 
   /// The lines of the next keys and values that lie where those of 32 dimensions do now.

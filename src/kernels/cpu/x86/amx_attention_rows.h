@@ -8,15 +8,16 @@
 #include "kernels/cpu/x86/vec_avx512.h"
 
 // What tiles compute in amx_attention.cpp, to the bit, for few query rows, of which a tile would be mostly
-// empty: the elements of a stretch of dimensions or keys are multiplied in f32, the even ones summed apart
-// from the odd ones, then both sums added, and the result to the sum of the stretches before. All of this
-// flushes subnormals, as tiles do.
+// empty: the elements of 32 dimensions or keys are multiplied in f32, the even ones summed apart from the odd
+// ones, then both sums added, and the result to the sum so far. All of this flushes subnormals, as tiles do.
 namespace quire::kernels::cpu::amx {
 
 using avx512::Vec;
 
 /// For so many rows and fewer this takes less time than tiles.
 inline constexpr size_t kFewRows = 8;
+/// The keys whose values are added at a time: two tiles.
+inline constexpr size_t kPairKeys = 2 * kTileKeys;
 
 /// K and V as they are stored: the elements of two dimensions or keys, `width` being those of a row.
 struct StoredPairs {
@@ -137,19 +138,21 @@ __attribute__((noinline)) void score_few(const float* q, size_t stride,
   }
 }
 
-/// Adds to `sums`, [kRows][stride], the products of the keys [begin, end) of a tile for kVectors vectors of
-/// the head from `values` on; the last has `tail` lanes if that is not 0. `weights`: [kRows][kStretchKeys].
+/// Adds to `sums`, [kRows][stride], the products of the keys [begin, end) of two tiles for kVectors vectors
+/// of the head from `d` on; the last has `tail` lanes if that is not 0. `weights`: [kRows][kStretchKeys].
 template <class Stored, VecType V, size_t kRows, size_t kVectors>
-__attribute__((noinline)) void add_few(const float* weights, const typename Stored::Element* values,
-                                       const typename Stored::Element* next_values, size_t head_dim,
-                                       size_t begin, size_t end, size_t tail, float* sums, size_t stride, V) {
+__attribute__((noinline)) void add_few(const float* weights, const typename Stored::Element* const* values,
+                                       const typename Stored::Element* const* next_values, size_t d,
+                                       size_t head_dim, size_t begin, size_t end, size_t tail, float* sums,
+                                       size_t stride, V) {
   PairSums<V, kRows, kVectors> pairs;
   pairs.clear();
   for (size_t key = begin / 2 * 2; key < end; key += 2) {
-    const typename Stored::Element* from = values + key * head_dim;
+    const size_t shift = key % kTileKeys * head_dim + d * Stored::kLane;
+    const typename Stored::Element* from = values[key / kTileKeys] + shift;
     QUIRE_UNROLL
     for (size_t i = 0; i < 2 / Stored::kLane; ++i) {
-      prefetch_vectors<V, kVectors * Stored::kLane>(next_values + (key + i) * head_dim);
+      prefetch_vectors<V, kVectors * Stored::kLane>(next_values[key / kTileKeys] + shift + i * head_dim);
     }
     V operands[2][kVectors];
     QUIRE_UNROLL
@@ -190,34 +193,30 @@ void score_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, siz
   }
 }
 
-/// The sums of the values for the rows [first, last), which see the keys of `range`: [last -
-/// first][padded_dim], in the memory for products.
+/// Adds the values to the rows [first, last), which see the keys of `range`.
 template <class Stored, class Format, VecType V>
-float* add_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, size_t head_dim,
-                    const Stretch<V, Format>& at, KeyRange<V> range) {
+void add_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, size_t head_dim,
+                  const Stretch<V, Format>& at, KeyRange<V> range) {
   const size_t count = last - first;
   constexpr size_t kLeastDim = 16;
-  static_assert(kFewRows * (kStretchKeys + kLeastDim) <= (kTileRows + kStretchKeys / 2) * kLeastDim);
+  static_assert(kFewRows * kStretchKeys <= (kTileRows + kStretchKeys / 2) * kLeastDim);
   float* weights = rows.free;
-  float* sums = rows.free + kFewRows * kStretchKeys;
+  float* sums = rows.out + first * rows.padded_dim;
   for (size_t row = 0; row < count; ++row) {
     widen_factors<V>(rows.weights + (first + row) * kStretchKeys, weights + row * kStretchKeys, kStretchKeys);
-    for (size_t d = 0; d < rows.padded_dim; d += V::kLanes)
-      V::store(sums + row * rows.padded_dim + d, V::zero());
   }
   const FlushSubnormals flush;
   const auto begin = static_cast<size_t>(range.begin);
   const auto end = static_cast<size_t>(range.end);
-  for (size_t tile = begin / kTileKeys; tile * kTileKeys < end; ++tile) {
-    const size_t base = tile * kTileKeys;
+  for (size_t base = begin / kPairKeys * kPairKeys; base < end; base += kPairKeys) {
+    const size_t tile = base / kTileKeys;
     const size_t from = begin > base ? begin - base : 0;
-    const size_t to = end - base < kTileKeys ? end - base : kTileKeys;
+    const size_t to = end - base < kPairKeys ? end - base : kPairKeys;
     for_few_rows<V>(count, [&]<size_t kRows>(size_t row) {
       const auto add = [&]<size_t kVectors>(size_t d, size_t tail) __attribute__((always_inline)) {
-        add_few<Stored, V, kRows, kVectors>(
-            weights + row * kStretchKeys + base, at.values[tile] + d * Stored::kLane,
-            at.next_values[tile] + d * Stored::kLane, head_dim, from, to, tail,
-            sums + row * rows.padded_dim + d, rows.padded_dim, V::zero());
+        add_few<Stored, V, kRows, kVectors>(weights + row * kStretchKeys + base, at.values + tile,
+                                            at.next_values + tile, d, head_dim, from, to, tail,
+                                            sums + row * rows.padded_dim + d, rows.padded_dim, V::zero());
       };
       size_t d = 0;
       for (; d + 2 * V::kLanes <= head_dim; d += 2 * V::kLanes) add.template operator()<2>(d, 0);
@@ -225,7 +224,6 @@ float* add_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, siz
       if (d < head_dim) add.template operator()<1>(d, head_dim - d);
     });
   }
-  return sums;
 }
 
 }  // namespace quire::kernels::cpu::amx

@@ -20,10 +20,14 @@
 //   Factor             kStep factors, the same for every lane: factor(numbers, step)
 //   multiply_add       (sum, operand, factor): the elements of a lane in a fixed order
 //   multiply_add_one   the same for element kOne alone; the others may be anything, also NaN
-//   exp                e^x for x <= 0 as a weight needs it
+//   kSlack             by how much a score may exceed what counts as the maximum: e^kSlack is a weight that
+//   all
+//                      numbers bear, and a maximum that stays saves the rescaling (as in FlashAttention-4)
+//   exp                e^x for x <= kSlack as a weight needs it
 //   keep               (numbers, first, values) makes V::kLanes factors of f32; returns what they are now
-//   Wide               the format in which kWidenRows rows or more multiply; void if there is none
-//   widen              (from, to, width, lanes) writes V::kLanes lanes in that format; of these only the
+//   kKeepsTwo          whether keep_two does so with weights of two vectors, and returns V::kLanes sums of
+//   two Wide               the format in which kWidenRows rows or more multiply; void if there is none widen
+//   (from, to, width, lanes) writes V::kLanes lanes in that format; of these only the
 //                      first `lanes` if that is not 0
 namespace quire::kernels::cpu {
 
@@ -50,6 +54,8 @@ struct Singles {
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) { return Stored::load(p, lanes); }
   static QUIRE_INLINE Factor factor(const float* numbers, size_t step) { return V::set1(numbers[step]); }
   static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) { return V::fma(a, b, sum); }
+  static constexpr float kSlack = 0.0F;
+  static constexpr bool kKeepsTwo = false;
   static QUIRE_INLINE V exp(V x) { return vec_exp_negative(x); }
   template <size_t kOne>
   static QUIRE_INLINE V multiply_add_one(V sum, Operand a, Factor b) {
@@ -91,6 +97,8 @@ struct Pairs {
   static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) {
     return V::fma(a.second, b.second, V::fma(a.first, b.first, sum));
   }
+  static constexpr float kSlack = 0.0F;
+  static constexpr bool kKeepsTwo = false;
   static QUIRE_INLINE V exp(V x) { return vec_exp_negative(x); }
   template <size_t kOne>
   static QUIRE_INLINE V multiply_add_one(V sum, Operand a, Factor b) {

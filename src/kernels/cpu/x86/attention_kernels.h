@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/x86/attention_rows.h"
+#include "kernels/cpu/x86/attention_stretch.h"
 
 // Attention of query tiles (tokens x the query heads of a K/V head) over the key tiles they see: the
 // stretches of kStretchKeys keys of a span of kSpanKeys in ascending order, then the spans' maxima, sums and
@@ -221,7 +221,8 @@ void attention(const AttentionArgs& args) {
   rows.rescale = free += room;
   float* totals = free += room;
   float* widened = free += room * partial_floats(args.padded_dim);
-  rows.free = free += 2 * kStretchKeys * args.padded_dim;
+  rows.tile_weights = free += 2 * kStretchKeys * args.padded_dim;
+  rows.free = free += kTileRows * kStretchKeys / 2;
   scale_queries<V, Format>(args, rows);
 
   const uint32_t end = args.first_position + args.num_tokens;

@@ -5,12 +5,14 @@
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/x86/attention_formats.h"
-#include "kernels/cpu/x86/vec_math.h"
+#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
 
 // Attention of query rows (a row is a token's query head) over one stretch of keys. However many rows are
 // computed together, each row does the same operations in the same order:
 //   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys
-//   rescale = exp(old maximum - new maximum), times the sum and the output
+//   rescale = exp(old maximum - new maximum), times the sum and the output; a maximum is new where it exceeds
+//             the old one by more than Format::kSlack
 //   output  = output + weight * V[key], keys ascending and only those that the row sees
 namespace quire::kernels::cpu {
 
@@ -22,7 +24,8 @@ struct AttentionRows {
   float* max;      // [rows]
   float* sum;
   float* rescale;
-  float* free;  // memory for the products
+  float* tile_weights;  // [kTileRows][kStretchKeys / 2], of a tile whose scores are kept until it has them
+  float* free;          // memory for the products
   size_t padded_dim;
 
   /// The rows from `row` on, with the same memory for what lasts a stretch.
@@ -179,115 +182,6 @@ void score(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t beg
   }
 }
 
-/// The scores of a row in a stretch: times the scales of the keys, capped, and minus infinity for keys that
-/// it does not see.
-template <VecType V, class Format, bool kAll>
-struct RowScores {
-  static constexpr size_t kOfTile = kTileKeys / V::kLanes;
-  static constexpr size_t kVectors = kStretchTiles * kOfTile;
-  static constexpr bool kChanged = Format::kScaled || !kAll;
-
-  KeyRange<V> range;
-  float soft_cap;
-  const Stretch<V, Format>& at;
-
-  QUIRE_INLINE V finished(const float* weights, size_t j) const {
-    V value = V::load(weights + j * V::kLanes);
-    if constexpr (Format::kScaled) {
-      value = V::mul(value, V::load(at.key_scales[j / kOfTile] + j % kOfTile * V::kLanes));
-    }
-    if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
-    if (!kAll) {
-      value = V::select_range(value, V::set1(-__builtin_inff()), static_cast<int>(j * V::kLanes), range.begin,
-                              range.end);
-    }
-    return value;
-  }
-
-  /// Finishes the scores, and gives the maximum of each lane.
-  QUIRE_INLINE V finish(float* weights) const {
-    V top = V::set1(-__builtin_inff());
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      const V value = finished(weights, j);
-      if (kChanged || soft_cap != 0.0F) V::store(weights + j * V::kLanes, value);
-      top = V::max(top, value);
-    }
-    return top;
-  }
-
-  /// Makes weights of them, times the scales of the values, and gives the sum of each lane's.
-  QUIRE_INLINE V weigh(float* weights, V max) const {
-    V total = V::zero();
-    V scores[kVectors];
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) scores[j] = V::load(weights + j * V::kLanes);
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      const V weight = Format::exp(V::sub(scores[j], max));
-      if constexpr (Format::kScaled) {
-        total = V::add(total, weight);
-        const V scale = V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes);
-        V scaled = V::mul(weight, scale);
-        if (!kAll) {  // a key that was never written has any scale
-          scaled =
-              V::select_range(scaled, V::zero(), static_cast<int>(j * V::kLanes), range.begin, range.end);
-        }
-        Format::keep(weights, j * V::kLanes, scaled);
-      } else {
-        total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
-      }
-    }
-    return total;
-  }
-};
-
-/// Converts the scores of up to V::kLanes rows to weights and updates their maxima and sums. What is done
-/// once for a row, and would wait for itself, is done for all rows at once.
-template <VecType V, class Format, bool kAll>
-void soften(const AttentionRows<V>& rows, size_t row, size_t count,
-            const RowScores<V, Format, kAll>& scores) {
-  V each[V::kLanes];
-  for (size_t i = 0; i < V::kLanes; ++i) {
-    each[i] = i < count ? scores.finish(rows.weights + (row + i) * kStretchKeys) : V::zero();
-  }
-  const bool whole = count == V::kLanes;
-  const auto load = [&](const float* from) {
-    return whole ? V::load(from + row) : V::load(from + row, count);
-  };
-  const auto store = [&](float* to, V values) {
-    whole ? V::store(to + row, values) : V::store(to + row, values, count);
-  };
-  const V old_max = load(rows.max);
-  const V max = V::max(V::max_lanes(each), old_max);
-  const V fallen = vec_exp_negative(V::sub(old_max, max));
-  const V rescale = V::select_less(old_max, max, fallen, V::set1(1.0F));
-  store(rows.max, max);
-  store(rows.rescale, rescale);
-  for (size_t i = 0; i < count; ++i) {
-    each[i] = scores.weigh(rows.weights + (row + i) * kStretchKeys, V::set1(rows.max[row + i]));
-  }
-  store(rows.sum, V::add(V::mul(load(rows.sum), rescale), V::sums(each)));
-}
-
-template <VecType V, class Format, bool kAll>
-void soften_all(const AttentionRows<V>& rows, size_t begin, size_t end,
-                const RowScores<V, Format, kAll>& scores) {
-  for (size_t row = begin; row < end; row += V::kLanes) {
-    soften(rows, row, end - row < V::kLanes ? end - row : V::kLanes, scores);
-  }
-}
-
-template <VecType V, class Format>
-void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, KeyRange<V> range, float soft_cap,
-                 const Stretch<V, Format>& at) {
-  if (range.begin == 0 && range.end == kStretchKeys) {
-    soften_all(rows, begin, end, RowScores<V, Format, true>{range, soft_cap, at});
-  } else {
-    soften_all(rows, begin, end, RowScores<V, Format, false>{range, soft_cap, at});
-  }
-}
-
 /// Rows of output in registers: kVectors vectors of the head from `d` on, for kRows rows that read the same
 /// keys. The last vector has `tail` lanes if that is not 0.
 template <VecType V, class Format, size_t kRows, size_t kVectors>
@@ -405,68 +299,6 @@ void accumulate(const AttentionRows<V>& rows, size_t row, const Stretch<V, Forma
     accumulate_part<V, Format, kRows, 1>(rows, row, d, at, head_dim, range, 0);
   }
   if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, at, head_dim, range, head_dim - d);
-}
-
-/// The products of a stretch, by rows of lanes. A level with other products for a format specializes it.
-///   kTile   rows that are scored at a time beside vectors that work on others; 0: vectors do both
-template <VecType V, class Format>
-struct StretchProducts {
-  static constexpr size_t kTile = 0;
-  static QUIRE_INLINE void score(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin,
-                                 uint32_t end, uint32_t base, const Stretch<V, Format>& at) {
-    cpu::score<V, Format>(args, rows, begin, end, base, at);
-  }
-  /// For the rows [first, last), which read the same keys.
-  static QUIRE_INLINE void accumulate(const AttentionArgs& args, const AttentionRows<V>& rows, size_t first,
-                                      size_t last, const Stretch<V, Format>& at, KeyRange<V> range) {
-    for_row_tiles<V, Format::kMostRows>(first, last, [&]<size_t kRows>(size_t row) {
-      cpu::accumulate<V, Format, kRows>(rows, row, at, args.head_dim, range);
-    });
-  }
-};
-
-/// One stretch for the rows [first, last), all of which read all of it. A tile of them is scored while the
-/// scores of the one before become weights, and what a tile leaves is used while it is in the L1 cache.
-template <VecType V, class Format>
-void attend_whole_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, size_t first, size_t last,
-                          const Stretch<V, Format>& at) {
-  using Products = StretchProducts<V, Format>;
-  const KeyRange<V> all = {0, static_cast<int>(kStretchKeys)};
-  Products::score_tile(args, rows, first, true, at);
-  while (first < last) {
-    const size_t next = first + Products::kTile;
-    if (next < last) Products::score_tile(args, rows, next, false, at);
-    const size_t end = next < last ? next : last;
-    soften_rows<V, Format>(rows, first, end, all, args.soft_cap, at);
-    Products::accumulate(args, rows, first, end, at, all);
-    first = next;
-  }
-}
-
-/// One stretch for the tokens [begin, end), all of which read some of its keys.
-template <VecType V, class Format>
-void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
-                    uint32_t base, const Stretch<V, Format>& at) {
-  if constexpr (StretchProducts<V, Format>::kTile > 0) {
-    const KeyRange<V> all = {0, static_cast<int>(kStretchKeys)};
-    if (StretchProducts<V, Format>::has_tiles(args, rows) && visible<V>(args, begin, base) == all &&
-        visible<V>(args, end - 1, base) == all) {
-      return attend_whole_stretch<V, Format>(args, rows, size_t{begin} * args.group, size_t{end} * args.group,
-                                             at);
-    }
-  }
-  StretchProducts<V, Format>::score(args, rows, begin, end, base, at);
-  uint32_t token = begin;
-  while (token < end) {  // tokens that read the same keys are computed together
-    const KeyRange<V> range = visible<V>(args, token, base);
-    const size_t first_row = size_t{token} * args.group;
-    do {
-      ++token;
-    } while (token < end && visible<V>(args, token, base) == range);
-    const size_t last_row = size_t{token} * args.group;
-    soften_rows<V, Format>(rows, first_row, last_row, range, args.soft_cap, at);
-    StretchProducts<V, Format>::accumulate(args, rows, first_row, last_row, at, range);
-  }
 }
 
 }  // namespace quire::kernels::cpu

@@ -61,6 +61,8 @@ struct DotPairs {
     const int one = kOne == 0 ? 0xffff : static_cast<int>(0xffff0000U);
     return multiply_add(sum, _mm512_and_si512(a, _mm512_set1_epi32(one)), b);
   }
+  static constexpr float kSlack = 0.0F;
+  static constexpr bool kKeepsTwo = false;
   static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_for_bf16(x); }
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
     const auto rounded = (__m256i)_mm512_cvtneps_pbh(values.v);

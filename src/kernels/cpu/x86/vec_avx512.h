@@ -46,6 +46,8 @@ struct Vec {
   static QUIRE_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
   }
+  /// A bit for each lane where a < b.
+  static QUIRE_INLINE uint32_t less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }
   static QUIRE_INLINE Vec with_sign_of(Vec a, Vec sign) {
     return {_mm512_or_ps(a.v, _mm512_and_ps(sign.v, _mm512_set1_ps(-0.0F)))};
   }
@@ -61,6 +63,17 @@ struct Vec {
   static QUIRE_INLINE Vec add_exponent(Vec a, Vec n) {
     const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(n.v), 23);
     return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), exponent))};
+  }
+  /// What the lowest five bits of `index` choose.
+  static QUIRE_INLINE Vec of_table(const uint32_t (&table)[32], Vec index) {
+    const __m512 low = _mm512_castsi512_ps(_mm512_loadu_si512(table));
+    const __m512 high = _mm512_castsi512_ps(_mm512_loadu_si512(table + kLanes));
+    return {_mm512_permutex2var_ps(low, _mm512_castps_si512(index.v), high)};
+  }
+  /// With `index` in 32nds: its integer added to the exponent, and its lowest five bits 18 bits further up.
+  static QUIRE_INLINE Vec add_32nds(Vec a, Vec index) {
+    const __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(index.v), 18);
+    return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), bits))};
   }
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));

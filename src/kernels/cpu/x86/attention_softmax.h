@@ -1,0 +1,181 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/x86/attention_rows.h"
+#include "kernels/cpu/x86/vec_math.h"
+
+// How the scores of rows in a stretch become weights.
+namespace quire::kernels::cpu {
+
+/// The scores of a row in a stretch: times the scales of the keys, capped, and minus infinity for keys that
+/// it does not see.
+template <VecType V, class Format, bool kAll>
+struct RowScores {
+  static constexpr size_t kOfTile = kTileKeys / V::kLanes;
+  static constexpr size_t kVectors = kStretchTiles * kOfTile;
+  static constexpr bool kChanged = Format::kScaled || !kAll;
+
+  KeyRange<V> range;
+  float soft_cap;
+  const Stretch<V, Format>& at;
+
+  QUIRE_INLINE V finished(const float* weights, size_t j) const {
+    V value = V::load(weights + j * V::kLanes);
+    if constexpr (Format::kScaled) {
+      value = V::mul(value, V::load(at.key_scales[j / kOfTile] + j % kOfTile * V::kLanes));
+    }
+    if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
+    if (!kAll) {
+      value = V::select_range(value, V::set1(-__builtin_inff()), static_cast<int>(j * V::kLanes), range.begin,
+                              range.end);
+    }
+    return value;
+  }
+
+  /// Finishes the scores, and gives the maximum of each lane.
+  QUIRE_INLINE V finish(float* weights) const {
+    V top = V::set1(-__builtin_inff());
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      const V value = finished(weights, j);
+      if (kChanged || soft_cap != 0.0F) V::store(weights + j * V::kLanes, value);
+      top = V::max(top, value);
+    }
+    return top;
+  }
+
+  /// Makes weights of them, times the scales of the values, and gives the sum of each lane's.
+  QUIRE_INLINE V weigh(float* weights, V max) const {
+    V scores[kVectors];
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) scores[j] = V::load(weights + j * V::kLanes);
+    return weigh(scores, weights, max);
+  }
+  QUIRE_INLINE V weigh(const V (&scores)[kVectors], float* weights, V max) const {
+    V total = V::zero();
+    if constexpr (Format::kKeepsTwo) {
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; j += 2) {
+        const V first = Format::exp(V::sub(scores[j], max));
+        const V second = Format::exp(V::sub(scores[j + 1], max));
+        if constexpr (Format::kScaled) {
+          total = V::add(total, V::add(first, second));
+          Format::keep_two(weights, j * V::kLanes, scaled(first, j), scaled(second, j + 1));
+        } else {
+          total = V::add(total, Format::keep_two(weights, j * V::kLanes, first, second));
+        }
+      }
+      return total;
+    }
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      const V weight = Format::exp(V::sub(scores[j], max));
+      if constexpr (Format::kScaled) {
+        total = V::add(total, weight);
+        Format::keep(weights, j * V::kLanes, scaled(weight, j));
+      } else {
+        total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
+      }
+    }
+    return total;
+  }
+
+  /// Weights times the scales of the values.
+  QUIRE_INLINE V scaled(V weight, size_t j) const {
+    const V scale = V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes);
+    const V product = V::mul(weight, scale);
+    if (kAll) return product;  // else a key that was never written has any scale
+    return V::select_range(product, V::zero(), static_cast<int>(j * V::kLanes), range.begin, range.end);
+  }
+};
+
+/// Converts the scores of up to V::kLanes rows to weights and updates their maxima and sums. What is done
+/// once for a row, and would wait for itself, is done for all rows at once.
+template <VecType V, class Format, bool kAll>
+void soften(const AttentionRows<V>& rows, size_t row, size_t count, float* weights,
+            const RowScores<V, Format, kAll>& scores) {
+  V each[V::kLanes];
+  for (size_t i = 0; i < V::kLanes; ++i) {
+    each[i] = i < count ? scores.finish(weights + i * kStretchKeys) : V::zero();
+  }
+  const bool whole = count == V::kLanes;
+  const auto load = [&](const float* from) {
+    return whole ? V::load(from + row) : V::load(from + row, count);
+  };
+  const auto store = [&](float* to, V values) {
+    whole ? V::store(to + row, values) : V::store(to + row, values, count);
+  };
+  const V old_max = load(rows.max);
+  const V found = V::max(V::max_lanes(each), old_max);
+  const V max = V::select_less(V::add(old_max, V::set1(Format::kSlack)), found, found, old_max);
+  const V fallen = vec_exp_negative(V::sub(old_max, max));
+  const V rescale = V::select_less(old_max, max, fallen, V::set1(1.0F));
+  store(rows.max, max);
+  store(rows.rescale, rescale);
+  for (size_t i = 0; i < count; ++i) {
+    each[i] = scores.weigh(weights + i * kStretchKeys, V::set1(rows.max[row + i]));
+  }
+  store(rows.sum, V::add(V::mul(load(rows.sum), rescale), V::sums(each)));
+}
+
+/// soften() of a tile whose weights go elsewhere. As long as no maximum changes, they need not wait for them:
+/// they are made in one pass over the scores. Returns whether one has changed, so that the output is
+/// rescaled.
+template <VecType V, class Format>
+bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const float* scores,
+                 const RowScores<V, Format, true>& of) {
+  using Scores = RowScores<V, Format, true>;
+  static_assert(V::kLanes == kTileRows);
+  V tops[kTileRows];
+  V sums[kTileRows];
+  const auto weigh = [&](bool look) __attribute__((always_inline)) {
+    for (size_t i = 0; i < count; ++i) {
+      V values[Scores::kVectors];
+      QUIRE_UNROLL
+      for (size_t j = 0; j < Scores::kVectors; ++j) values[j] = of.finished(scores + i * kStretchKeys, j);
+      if (look) tops[i] = V::max(V::max(values[0], values[1]), V::max(values[2], values[3]));
+      sums[i] = of.weigh(values, rows.tile_weights + i * kStretchKeys / 2, V::set1(rows.max[row + i]));
+    }
+    for (size_t i = count; i < kTileRows; ++i) tops[i] = sums[i] = V::zero();
+  };
+  weigh(true);
+  const V old_max = V::load(rows.max + row, count);
+  const V found = V::max(V::max_lanes(tops), old_max);
+  const V sum = V::load(rows.sum + row, count);
+  const V limit = V::add(old_max, V::set1(Format::kSlack));
+  if ((V::less(limit, found) & ((1U << count) - 1U)) == 0) {
+    V::store(rows.sum + row, V::add(sum, V::sums(sums)), count);
+    return false;
+  }
+  const V max = V::select_less(limit, found, found, old_max);
+  const V fallen = vec_exp_negative(V::sub(old_max, max));
+  const V rescale = V::select_less(old_max, max, fallen, V::set1(1.0F));
+  V::store(rows.max + row, max, count);
+  V::store(rows.rescale + row, rescale, count);
+  weigh(false);
+  V::store(rows.sum + row, V::add(V::mul(sum, rescale), V::sums(sums)), count);
+  return true;
+}
+
+template <VecType V, class Format, bool kAll>
+void soften_all(const AttentionRows<V>& rows, size_t begin, size_t end, float* weights,
+                const RowScores<V, Format, kAll>& scores) {
+  for (size_t row = begin; row < end; row += V::kLanes, weights += V::kLanes * kStretchKeys) {
+    soften(rows, row, end - row < V::kLanes ? end - row : V::kLanes, weights, scores);
+  }
+}
+
+/// Of the rows [begin, end), whose scores are at `weights`.
+template <VecType V, class Format>
+void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, float* weights, KeyRange<V> range,
+                 float soft_cap, const Stretch<V, Format>& at) {
+  if (range.begin == 0 && range.end == kStretchKeys) {
+    soften_all(rows, begin, end, weights, RowScores<V, Format, true>{range, soft_cap, at});
+  } else {
+    soften_all(rows, begin, end, weights, RowScores<V, Format, false>{range, soft_cap, at});
+  }
+}
+
+}  // namespace quire::kernels::cpu
