@@ -257,19 +257,29 @@ class RowMaker {
 
 size_t num_panels(const PackedMatrix& weights) { return (weights.n() + kPanelWidth - 1) / kPanelWidth; }
 
+/// Where tiles cut K, so many panels' sums wait in a thread's memory: its share, in as many rounds as it
+/// takes.
+size_t waiting_panels(size_t panels, size_t threads) {
+  const size_t rounds =
+      (panels + threads * cpu::kMostWaitingPanels - 1) / (threads * cpu::kMostWaitingPanels);
+  return (panels + threads * rounds - 1) / (threads * rounds);
+}
+
 /// What a matmul needs of the scratch memory: the rows' scales, the rows, their lines, room for each thread.
 struct ScratchBytes {
   ScratchBytes(const RowShape& shape, const PackedMatrix& weights, size_t m, size_t num_threads)
       : scales(is_quantized(shape.form) ? rounded_up(m * sizeof(float), kLine) : 0),
         rows(shape.is_source() ? 0 : rounded_up(m * shape.bytes(), kLine)),
         lines(m * shape.line_bytes()),
-        sums(is_tiled(shape.form) ? cpu::tile_sums_bytes(m, shape.steps(), num_panels(weights)) : 0),
+        waiting(is_tiled(shape.form) ? waiting_panels(num_panels(weights), num_threads) : 0),
+        sums(is_tiled(shape.form) ? cpu::tile_sums_bytes(m, shape.steps(), waiting) : 0),
         of_thread(sums + rounded_up(cpu::scratch_bytes(weights.format(), m, shape.padded_k), kLine)),
         all(scales + rows + rounded_up(lines, kLine) + num_threads * of_thread) {}
 
   size_t scales;
   size_t rows;
   size_t lines;
+  size_t waiting;  // panels
   size_t sums;
   size_t of_thread;
   size_t all;
@@ -332,9 +342,7 @@ size_t grain_of(const ThreadPool& pool, const RowShape& shape, size_t panels, si
   const cpu::TileBlocks blocks = cpu::tile_blocks(m, shape.steps());
   if (blocks.rows >= m && blocks.steps == shape.steps()) return grain;
   // Each piece reads all rows once more: few pieces, and as many for each thread.
-  const size_t threads = pool.num_threads();
-  const size_t rounds = (panels + threads * cpu::kCutPanels - 1) / (threads * cpu::kCutPanels);
-  return std::max(grain, (panels + threads * rounds - 1) / (threads * rounds));
+  return std::max(grain, waiting_panels(panels, pool.num_threads()));
 }
 
 void multiply(KernelContext& context, const PackedMatrix& weights, const Source& source, float* y, size_t ldy,
@@ -343,7 +351,8 @@ void multiply(KernelContext& context, const PackedMatrix& weights, const Source&
   if (m == 0 || weights.n() == 0) return;
   const cpu::MatmulKernel& kernel = kernel_of(context, weights, m);
   const RowShape shape(kernel, weights.format(), weights.k(), m, source.gated != nullptr);
-  const Scratch scratch(context, ScratchBytes(shape, weights, m, context.pool.num_threads()));
+  const ScratchBytes bytes(shape, weights, m, context.pool.num_threads());
+  const Scratch scratch(context, bytes);
   const Activations activations = prepare(context, shape, scratch, source);
   const cpu::MatmulArgs args = {.panels = weights.data(),
                                 .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),
@@ -364,6 +373,7 @@ void multiply(KernelContext& context, const PackedMatrix& weights, const Source&
     cpu::MatmulArgs own = args;
     own.scratch = scratch.of_thread(thread);
     own.sums = scratch.sums(thread);
+    own.waiting_panels = bytes.waiting;
     kernel.run(own, begin, end);
   });
 }

@@ -219,6 +219,7 @@ std::vector<Shape> shapes() {
     all.push_back({20, 1, 2, window, DType::kI8});
   }
   for (const float soft_cap : {0.3F, 2.0F, 50.0F}) all.push_back({64, 2, 3, 0, DType::kF32, soft_cap});
+  for (const DType dtype : {DType::kBF16, DType::kI8}) all.push_back({64, 1, 4, 0, dtype, 1.5F});
   return all;
 }
 
@@ -270,6 +271,55 @@ TEST_P(Attention, SubnormalsDoNotDependOnTheMannerEither) {
       const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = 1}, one).run()[0];
       ASSERT_TRUE(same_bits(found.data(), expected.data(), found.size()))
           << dtype_name(shape.dtype) << ", keys times " << scale.k;
+    }
+  }
+}
+
+/// Sums of values that are -0 until the last key, after a rescaling to a subnormal: the sign of zero is not
+/// of the manner.
+TEST_P(Attention, TheSignOfZeroDoesNotDependOnTheMannerEither) {
+  const Shape shape{16, 1, 1, 0, DType::kBF16};
+  constexpr uint32_t kTokens = 80;
+  Sequence sequence(1, shape, kTokens);
+  std::fill(sequence.q.begin(), sequence.q.end(), 4.0F);
+  std::fill(sequence.k.begin(), sequence.k.end(), 0.0F);
+  std::fill(sequence.v.begin(), sequence.v.end(), -0x1p-126F);
+  const auto set = [&](std::vector<float>& of, uint32_t key, float value) {
+    for (uint32_t d = 0; d < shape.head_dim; ++d) of[key * shape.head_dim + d] = value;
+  };
+  set(sequence.k, 64, 0.3125F);  // times 16
+  set(sequence.k, 65, 0.3125F);
+  set(sequence.k, 66, 0.375F);
+  set(sequence.k, 67, 0.3125F);
+  set(sequence.v, 66, -0.0F);
+  set(sequence.v, 67, -0.0F);
+  const std::span<const Sequence> one(&sequence, 1);
+  const std::vector<float> expected = PagedRun(GetParam(), shape, {.chunk = 1}, one).run()[0];
+  const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = 16}, one).run()[0];
+  EXPECT_TRUE(same_bits(found.data(), expected.data(), found.size()));
+}
+
+/// A key or a value that is not finite spoils the rows that see it, and no others.
+TEST_P(Attention, OfWhatIsNotFiniteIsNotFinite) {
+  constexpr uint32_t kTokens = 150;
+  constexpr uint32_t kBad = 70;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    const Shape shape{64, 1, 4, 0, dtype};
+    for (const bool is_key : {true, false}) {
+      Sequence sequence(9, shape, kTokens);
+      const std::span<const Sequence> one(&sequence, 1);
+      const std::vector<float> good = PagedRun(GetParam(), shape, {.chunk = kTokens}, one).run()[0];
+      (is_key ? sequence.k : sequence.v)[kBad * shape.head_dim + 5] = NAN;
+      for (const uint32_t chunk : {1U, 40U, kTokens}) {
+        const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = chunk}, one).run()[0];
+        const size_t row = size_t{shape.heads()} * shape.head_dim;
+        ASSERT_TRUE(same_bits(found.data(), good.data(), kBad * row)) << dtype_name(dtype) << " " << chunk;
+        for (size_t i = kBad * row; i < found.size(); ++i) {
+          const bool spoiled = is_key || dtype == DType::kI8 || i % shape.head_dim == 5;
+          ASSERT_EQ(std::isfinite(found[i]), !spoiled)
+              << dtype_name(dtype) << " chunk " << chunk << ", " << i % row << " of token " << i / row;
+        }
+      }
     }
   }
 }

@@ -295,7 +295,7 @@ TEST_P(Matmul, ResultsThatLeaveTheCacheAreThoseOfOneRow) {
   constexpr size_t kStride = 16016;  // whole vectors: what is aligned in one row is in all
   constexpr size_t kN = kStride - 10;
   for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
-    const Problem problem(context_, kN, 96, format);
+    const Problem problem(context_, kN, 544, format);
     const std::vector<float> x = random_floats(1, kMostRows * problem.k);
     for (const auto& [rows, shift] : {std::pair<size_t, size_t>{kMostRows, 0}, {kMostRows, 1}, {20, 0}}) {
       Buffer results((rows * kStride + shift) * sizeof(float));

@@ -132,6 +132,7 @@ struct MatmulArgs {
   const int32_t* offsets = nullptr;  // 128 times the sums of the weights, [n rounded up to 32]
   std::byte* scratch = nullptr;      // int4 and ggml formats: memory of this thread
   float* sums = nullptr;             // tiles: see tile_sums_bytes
+  size_t waiting_panels = 0;         // for which there is room in `sums`
 };
 
 /// For ggml formats, the inputs that are expanded at a time, and the bytes that kBlockInputs expanded inputs
@@ -162,24 +163,30 @@ struct TileBlocks {
   size_t steps;
 };
 constexpr size_t tile_pairs(size_t rows) { return (rows + 2 * kTileRows - 1) / (2 * kTileRows); }
-constexpr TileBlocks tile_blocks(size_t m, size_t steps) {
-  constexpr size_t kBytes = 1 << 20;
+inline constexpr size_t kTileBlockBytes = 1 << 20;
+/// The largest block of a matmul that is cut. `rows` depends on `steps` alone.
+constexpr TileBlocks largest_tile_block(size_t steps) {
   constexpr size_t kMostSteps = 64;  // of a K that is not cut
   constexpr size_t kCutSteps = 32;
-  if (m <= 2 * kTileRows || m * steps * kTileRowBytes <= kBytes) return {m, steps};
   const size_t chunk = steps > kMostSteps ? kCutSteps : steps;
-  const size_t most = kBytes / (chunk * kTileRowBytes);
-  const size_t blocks = (m + most - 1) / most;
-  return {tile_pairs((m + blocks - 1) / blocks) * 2 * kTileRows, chunk};
+  return {kTileBlockBytes / (chunk * kTileRowBytes), chunk};
 }
-/// Panels whose sums wait while K is cut. The more they are, the less often the rows are read again.
-inline constexpr size_t kCutPanels = 32;
-/// The bytes of MatmulArgs::sums: [panels][pairs of row tiles][2 * kTileRows][kPanelWidth].
-constexpr size_t tile_sums_bytes(size_t m, size_t steps, size_t panels) {
-  const TileBlocks blocks = tile_blocks(m, steps);
-  const size_t pairs = tile_pairs(m < blocks.rows ? m : blocks.rows);
-  const size_t waiting = panels < kCutPanels ? panels : kCutPanels;
-  return pairs * 2 * kTileRows * kPanelWidth * sizeof(float) * (blocks.steps < steps ? waiting : 1);
+/// Blocks of m rows, of nearly the same height.
+constexpr TileBlocks tile_blocks(size_t m, size_t steps) {
+  if (m <= 2 * kTileRows || m * steps * kTileRowBytes <= kTileBlockBytes) return {m, steps};
+  const TileBlocks largest = largest_tile_block(steps);
+  const size_t blocks = (m + largest.rows - 1) / largest.rows;
+  return {tile_pairs((m + blocks - 1) / blocks) * 2 * kTileRows, largest.steps};
+}
+/// The most panels whose sums wait while K is cut. The more they are, the less often the rows are read again.
+inline constexpr size_t kMostWaitingPanels = 32;
+/// The bytes of MatmulArgs::sums: [waiting panels][pairs of row tiles][2 * kTileRows][kPanelWidth]. Never
+/// less for more rows.
+constexpr size_t tile_sums_bytes(size_t m, size_t steps, size_t waiting_panels) {
+  const bool is_cut = tile_blocks(m, steps).steps < steps;
+  const size_t most = steps == 0 ? m : largest_tile_block(steps).rows;
+  const size_t pairs = tile_pairs(m < most ? m : most);
+  return pairs * 2 * kTileRows * kPanelWidth * sizeof(float) * (is_cut ? waiting_panels : 1);
 }
 
 using MatmulPieces = void (*)(const MatmulArgs& args, size_t first_panel, size_t last_panel);

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/cpu/x86/amx_results.h"
 #include "kernels/cpu/x86/tables.h"
 
@@ -61,6 +59,9 @@ struct Int8 {
     _tile_dpbssd(3, 5, 7);
   }
 };
+
+// Not std::min: code for this ISA alone must not be taken elsewhere.
+QUIRE_INLINE constexpr size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 template <class Dot>
 constexpr size_t steps_of(size_t k) {
@@ -174,7 +175,8 @@ class Ahead {
 template <class Dot, size_t kAsks, Write kWrite, bool kNear>
 QUIRE_INLINE void multiply_group(const std::byte* x0, const std::byte* x1, const std::byte* w,
                                  Ahead<kAsks>& ahead, Results<Dot>& results) {
-  typename Results<Dot>::Writer rows(results, kWrite == Write::kNone ? 0 : kGroup);
+  using Writer = std::conditional_t<kWrite == Write::kNone, NoWriter, typename Results<Dot>::Writer>;
+  Writer rows(results, kGroup);
   QUIRE_UNROLL
   for (size_t i = 0; i < kGroup; ++i) {
     if constexpr (kNear) {
@@ -183,7 +185,7 @@ QUIRE_INLINE void multiply_group(const std::byte* x0, const std::byte* x1, const
       _tile_stream_loadd(6, w, kRowStride);
     }
     ahead.ask(0);
-    if constexpr (kWrite != Write::kNone) rows.template write<kWrite>(0);
+    rows.template write<kWrite>(0);
     if constexpr (kNear) {
       _tile_loadd(7, w + kTileRowBytes, kRowStride);
     } else {
@@ -194,7 +196,7 @@ QUIRE_INLINE void multiply_group(const std::byte* x0, const std::byte* x1, const
     Dot::first_left();
     ahead.ask(2);
     Dot::first_right();
-    if constexpr (kWrite != Write::kNone) rows.template write<kWrite>(1);
+    rows.template write<kWrite>(1);
     _tile_stream_loadd(4, x1, kTileRowBytes);
     Dot::second_left();
     ahead.ask(3);
@@ -240,19 +242,33 @@ __attribute__((noinline)) size_t multiply_groups(const std::byte* x0, const std:
   return step;
 }
 
+/// Steps one by one. Not inlined: among other loops it has too few registers, and is 3 % slower.
+template <class Dot, Second kSecond>
+__attribute__((noinline)) void multiply_steps(const std::byte* x0, size_t stride0, const std::byte* x1,
+                                              size_t stride1, const Stretch at, Results<Dot>& results) {
+  const std::byte* w = at.w;
+  const std::byte* ahead = at.ahead;
+  for (size_t step = 0; step < at.count; ++step) {
+    for (size_t i = 0; i < at.lines; ++i, ahead += kLineBytes) __builtin_prefetch(ahead, 0, 2);
+    results.write_one();
+    multiply_step<Dot, kSecond, 0>(x0, x1, w);
+    w += kStepBytes;
+    x0 += stride0;
+    x1 += stride1;
+  }
+}
+
 template <class Dot, Second kSecond>
 QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte* x1, size_t stride1,
                            const Stretch& at, Results<Dot>& results) {
-  const std::byte* w = at.w;
-  const auto advance = [&](size_t steps) {
-    w += steps * kStepBytes;
-    x0 += steps * stride0;
-    x1 += steps * stride1;
-  };
   if (at.is_read) {
-    for (size_t step = 1; step < at.count; ++step, advance(1)) {
+    const std::byte* w = at.w;
+    for (size_t step = 1; step < at.count; ++step) {
       results.write_one();
       multiply_step<Dot, kSecond, kStepLines>(x0, x1, w);
+      w += kStepBytes;
+      x0 += stride0;
+      x1 += stride1;
     }
     if (at.count == 0) return;
     results.write_one();
@@ -260,16 +276,18 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
   }
   size_t step = 0;
   if constexpr (kSecond == Second::kSame) {
-    const bool few = at.lines <= kPlaces;
-    step = few ? multiply_groups<Dot, 1>(x0, x1, at, results) : multiply_groups<Dot, 4>(x0, x1, at, results);
-    advance(step);
+    if (at.lines <= kPlaces) {
+      step = multiply_groups<Dot, 1>(x0, x1, at, results);
+    } else if (at.lines <= 2 * kPlaces) {
+      step = multiply_groups<Dot, 2>(x0, x1, at, results);
+    }  // else so much is asked for that it does not matter how
   }
-  const std::byte* ahead = at.ahead + step * at.lines * kLineBytes;
-  for (; step < at.count; ++step, advance(1)) {
-    for (size_t i = 0; i < at.lines; ++i, ahead += kLineBytes) __builtin_prefetch(ahead, 0, 2);
-    results.write_one();
-    multiply_step<Dot, kSecond, 0>(x0, x1, w);
-  }
+  if (step == at.count) return;
+  Stretch rest = at;
+  rest.w += step * kStepBytes;
+  rest.count -= step;
+  rest.ahead += step * at.lines * kLineBytes;
+  multiply_steps<Dot, kSecond>(x0 + step * stride0, stride0, x1 + step * stride1, stride1, rest, results);
 }
 
 /// Four tiles of sums: to where they wait, or from there.
@@ -376,7 +394,7 @@ class Expanded {
  public:
   Expanded(const MatmulArgs& args, size_t pairs) : args_(args), few_(pairs == 1) {}
 
-  size_t chunk(size_t steps) const { return std::min(steps, few_ ? kStepsOfFew : kStepsOfMany); }
+  size_t chunk(size_t steps) const { return smaller(steps, few_ ? kStepsOfFew : kStepsOfMany); }
   void prepare(size_t panel, bool /*last*/, Stretch& at) const {
     const std::byte* from = args_.panels + panel * args_.panel_bytes + at.step * 2 * kInt4GroupBytes;
     for (size_t i = 0; i < 2 * at.count; ++i) {
@@ -412,7 +430,7 @@ void matmul_rows(const MatmulArgs& args, size_t first, size_t last, size_t begin
   const size_t sums_of_panel = blocks.steps < steps ? pairs * kPairSums : 0;
   size_t step = 0;
   do {  // once even if K is 0
-    const size_t chunk_end = std::min(steps, step + blocks.steps);
+    const size_t chunk_end = smaller(steps, step + blocks.steps);
     for (size_t panel = first; panel < last; ++panel) {
       Stretch at = {.step = step};
       do {
@@ -443,10 +461,10 @@ void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel)
   Shapes shapes;
   Results<Dot> results(args, is_streamed(args));
   const TileBlocks blocks = tile_blocks(args.m, steps_of<Dot>(args.k));
-  for (size_t first = first_panel; first < last_panel; first += kCutPanels) {
-    const size_t last = std::min(last_panel, first + kCutPanels);
+  for (size_t first = first_panel; first < last_panel; first += args.waiting_panels) {
+    const size_t last = smaller(last_panel, first + args.waiting_panels);
     for (size_t begin = 0; begin < args.m; begin += blocks.rows) {
-      const size_t end = std::min(args.m, begin + blocks.rows);
+      const size_t end = smaller(args.m, begin + blocks.rows);
       matmul_rows<Dot, Weights>(args, first, last, begin, end, blocks, shapes, results);
     }
   }

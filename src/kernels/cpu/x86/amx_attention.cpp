@@ -42,7 +42,7 @@ struct Pairs {
   static constexpr bool kScaled = kScales;
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 2;
-  static constexpr float kSlack = 5.0F;
+  static constexpr float kSlack = 5.0F;  // e^5 times a value must be finite
   static constexpr bool kKeepsTwo = true;
   static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_by_table(x); }
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
@@ -67,9 +67,9 @@ struct Bytes {
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 1;
   static constexpr size_t kWidenRows = kFewRows + 1;
-  static constexpr float kSlack = 5.0F;
-  static constexpr bool kKeepsTwo = true;
-  static QUIRE_INLINE Vec exp(Vec x) { return vec_exp_by_table(x); }
+  static constexpr float kSlack = Wide::kSlack;
+  static constexpr bool kKeepsTwo = Wide::kKeepsTwo;
+  static QUIRE_INLINE Vec exp(Vec x) { return Wide::exp(x); }
   static QUIRE_INLINE Vec keep(float* numbers, size_t first, Vec values) {
     return Wide::keep(numbers, first, values);
   }
@@ -169,7 +169,7 @@ void copy_last_dims(const uint16_t* const (&keys)[kStretchTiles], size_t from, s
   }
 }
 
-/// Copies a tile of values with zeros for keys outside of [begin, end), for NaN times zero is no zero, and
+/// Copies a tile of values with zeros for keys outside of [begin, end), whose weights are not quite zero, and
 /// for dimensions behind the head's.
 void copy_values(const uint16_t* from, size_t head_dim, int begin, int end, uint16_t* to, size_t padded_dim) {
   for (int key = 0; key < static_cast<int>(kTileKeys); key += 2) {

@@ -77,6 +77,18 @@ struct PairSums {
       for (size_t j = 0; j < kVectors; ++j) of[which][i][j] = V::fma(operands[j], factor, of[which][i][j]);
     }
   }
+  /// What tiles add behind the last key that is seen, of even and of odd ones: -0 becomes 0.
+  QUIRE_INLINE void add_zeros(bool even, bool odd) {
+    const bool adds[2] = {even, odd};
+    for (size_t which = 0; which < 2; ++which) {
+      if (!adds[which]) continue;
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        QUIRE_UNROLL
+        for (size_t j = 0; j < kVectors; ++j) of[which][i][j] = V::add(of[which][i][j], V::zero());
+      }
+    }
+  }
   /// `to`: the sums so far, [kRows][stride].
   QUIRE_INLINE void finish(float* to, size_t stride, bool is_first) const {
     QUIRE_UNROLL
@@ -164,6 +176,7 @@ __attribute__((noinline)) void add_few(const float* weights, const typename Stor
     if (key >= begin) pairs.add(0, operands[0], weights + key, kStretchKeys);
     if (key + 1 < end) pairs.add(1, operands[1], weights + key + 1, kStretchKeys);
   }
+  pairs.add_zeros(end + end % 2 < kPairKeys, end / 2 * 2 + 1 < kPairKeys);
   pairs.finish(sums, stride, false);
 }
 

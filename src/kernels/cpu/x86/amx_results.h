@@ -21,6 +21,13 @@ struct Rows {
 /// Whether rows of results are written beside tiles, and whether past the caches.
 enum class Write { kNone, kStore, kStream };
 
+/// Results::Writer where there is nothing to write.
+struct NoWriter {
+  NoWriter(const auto& /*of*/, size_t /*rows*/) {}
+  template <Write kWrite>
+  QUIRE_INLINE void write(size_t /*half*/) {}
+};
+
 /// Sums that are complete: they go to y row by row, while the tiles of the next pair are multiplied. The
 /// vectors' instructions cost little time beside those of tiles, but all of it behind them.
 template <class Dot>

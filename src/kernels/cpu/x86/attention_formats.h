@@ -20,14 +20,14 @@
 //   Factor             kStep factors, the same for every lane: factor(numbers, step)
 //   multiply_add       (sum, operand, factor): the elements of a lane in a fixed order
 //   multiply_add_one   the same for element kOne alone; the others may be anything, also NaN
-//   kSlack             by how much a score may exceed what counts as the maximum: e^kSlack is a weight that
-//   all
-//                      numbers bear, and a maximum that stays saves the rescaling (as in FlashAttention-4)
-//   exp                e^x for x <= kSlack as a weight needs it
+//   kSlack             by how much a score may exceed what counts as the maximum. A maximum that stays saves
+//                      rescaling, as in FlashAttention-4; weights reach e^kSlack then
+//   exp                e^x for x <= kSlack as a weight needs it; of minus infinity 0, or next to nothing
 //   keep               (numbers, first, values) makes V::kLanes factors of f32; returns what they are now
-//   kKeepsTwo          whether keep_two does so with weights of two vectors, and returns V::kLanes sums of
-//   two Wide               the format in which kWidenRows rows or more multiply; void if there is none widen
-//   (from, to, width, lanes) writes V::kLanes lanes in that format; of these only the
+//   kKeepsTwo          whether weights are kept by keep_two(numbers, first, a, b): those of two vectors;
+//                      it returns V::kLanes sums of two each
+//   Wide               the format in which kWidenRows rows or more multiply; void if there is none
+//   widen              (from, to, width, lanes) writes V::kLanes lanes in that format; of these only the
 //                      first `lanes` if that is not 0
 namespace quire::kernels::cpu {
 

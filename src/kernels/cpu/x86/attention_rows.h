@@ -20,7 +20,8 @@ template <VecType V>
 struct AttentionRows {
   float* q;        // [rows][padded_dim], scaled: factors of the format
   float* out;      // [rows][padded_dim]
-  float* weights;  // [rows][kStretchKeys]: scores, then exp(score - maximum) as factors of the format
+  float* weights;  // [rows][kStretchKeys]: scores, then exp(score - maximum) as factors of the format; or the
+                   // scores of two tiles in turn
   float* max;      // [rows]
   float* sum;
   float* rescale;

@@ -67,16 +67,16 @@ struct RowScores {
           total = V::add(total, Format::keep_two(weights, j * V::kLanes, first, second));
         }
       }
-      return total;
-    }
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      const V weight = Format::exp(V::sub(scores[j], max));
-      if constexpr (Format::kScaled) {
-        total = V::add(total, weight);
-        Format::keep(weights, j * V::kLanes, scaled(weight, j));
-      } else {
-        total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
+    } else {
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) {
+        const V weight = Format::exp(V::sub(scores[j], max));
+        if constexpr (Format::kScaled) {
+          total = V::add(total, weight);
+          Format::keep(weights, j * V::kLanes, scaled(weight, j));
+        } else {
+          total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
+        }
       }
     }
     return total;
@@ -94,8 +94,9 @@ struct RowScores {
 /// Converts the scores of up to V::kLanes rows to weights and updates their maxima and sums. What is done
 /// once for a row, and would wait for itself, is done for all rows at once.
 template <VecType V, class Format, bool kAll>
-void soften(const AttentionRows<V>& rows, size_t row, size_t count, float* weights,
+void soften(const AttentionRows<V>& rows, size_t row, size_t count,
             const RowScores<V, Format, kAll>& scores) {
+  float* weights = rows.weights + row * kStretchKeys;
   V each[V::kLanes];
   for (size_t i = 0; i < V::kLanes; ++i) {
     each[i] = i < count ? scores.finish(weights + i * kStretchKeys) : V::zero();
@@ -123,7 +124,7 @@ void soften(const AttentionRows<V>& rows, size_t row, size_t count, float* weigh
 /// soften() of a tile whose weights go elsewhere. As long as no maximum changes, they need not wait for them:
 /// they are made in one pass over the scores. Returns whether one has changed, so that the output is
 /// rescaled.
-template <VecType V, class Format>
+template <TileVecType V, class Format>
 bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const float* scores,
                  const RowScores<V, Format, true>& of) {
   using Scores = RowScores<V, Format, true>;
@@ -160,21 +161,20 @@ bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const f
 }
 
 template <VecType V, class Format, bool kAll>
-void soften_all(const AttentionRows<V>& rows, size_t begin, size_t end, float* weights,
+void soften_all(const AttentionRows<V>& rows, size_t begin, size_t end,
                 const RowScores<V, Format, kAll>& scores) {
-  for (size_t row = begin; row < end; row += V::kLanes, weights += V::kLanes * kStretchKeys) {
-    soften(rows, row, end - row < V::kLanes ? end - row : V::kLanes, weights, scores);
+  for (size_t row = begin; row < end; row += V::kLanes) {
+    soften(rows, row, end - row < V::kLanes ? end - row : V::kLanes, scores);
   }
 }
 
-/// Of the rows [begin, end), whose scores are at `weights`.
 template <VecType V, class Format>
-void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, float* weights, KeyRange<V> range,
-                 float soft_cap, const Stretch<V, Format>& at) {
+void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, KeyRange<V> range, float soft_cap,
+                 const Stretch<V, Format>& at) {
   if (range.begin == 0 && range.end == kStretchKeys) {
-    soften_all(rows, begin, end, weights, RowScores<V, Format, true>{range, soft_cap, at});
+    soften_all(rows, begin, end, RowScores<V, Format, true>{range, soft_cap, at});
   } else {
-    soften_all(rows, begin, end, weights, RowScores<V, Format, false>{range, soft_cap, at});
+    soften_all(rows, begin, end, RowScores<V, Format, false>{range, soft_cap, at});
   }
 }
 

@@ -10,7 +10,9 @@
 namespace quire::kernels::cpu {
 
 /// The products of a stretch, by rows of lanes. A level with other products for a format specializes it.
-///   kTile   rows that are scored at a time beside vectors that work on others; 0: vectors do both
+///   kTile   rows that are scored at a time beside vectors that work on others; 0: vectors do both. If it is
+///           not 0, there are has_tiles, score_tile, find_values, rescale and add_tile for
+///           attend_whole_stretch()
 template <VecType V, class Format>
 struct StretchProducts {
   static constexpr size_t kTile = 0;
@@ -70,8 +72,7 @@ void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uin
       ++token;
     } while (token < end && visible<V>(args, token, base) == range);
     const size_t last_row = size_t{token} * args.group;
-    soften_rows<V, Format>(rows, first_row, last_row, rows.weights + first_row * kStretchKeys, range,
-                           args.soft_cap, at);
+    soften_rows<V, Format>(rows, first_row, last_row, range, args.soft_cap, at);
     StretchProducts<V, Format>::accumulate(args, rows, first_row, last_row, at, range);
   }
 }

@@ -66,6 +66,17 @@ concept VecType = requires(V a, const V* vectors, float x, size_t count, int n, 
   { V::max_lanes(vectors) } -> std::same_as<V>;
 };
 
+/// What attention with tiles needs besides, of which only AVX-512 has registers.
+template <class V>
+concept TileVecType = VecType<V> && requires(V a, const uint32_t (&table)[32]) {
+  // A bit for each lane where a < b.
+  { V::less(a, a) } -> std::same_as<uint32_t>;
+  // (table, index): the element that the lowest five bits of index choose, as they are stored.
+  { V::of_table(table, a) } -> std::same_as<V>;
+  // (a, n): the bits of a plus those of n, 18 further up: n in 32nds added to the exponent.
+  { V::add_32nds(a, a) } -> std::same_as<V>;
+};
+
 /// A vector of as many i32 lanes, stored among f32 as their bits.
 template <class I, class V>
 concept IntVecType = requires(I a, size_t count, const float* from, float* to, const uint8_t* bytes) {

@@ -75,7 +75,7 @@ inline constexpr uint32_t kRootsOfTwo[32] = {
 /// e^x for x <= 80 within 6e-5 of it, NaN kept, in half of the instructions; of x < -87, e^-87 (1.6e-38).
 /// exp(0) is exactly 1. For n the nearest of the 32nds to x / ln(2): 2^n from a table, times 1 + (x - n
 /// ln(2)).
-template <VecType V>
+template <TileVecType V>
 inline __attribute__((always_inline)) V vec_exp_by_table(V x) {
   // A number that is added to it is rounded to 32nds, of which the lowest bits of the sum then are the count.
   const V shift = V::set1(0x1.8p+18F);
