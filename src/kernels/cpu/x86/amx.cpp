@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/cpu/x86/amx_results.h"
 #include "kernels/cpu/x86/tables.h"
 
