@@ -80,7 +80,7 @@ enum class Gate : uint8_t { kSilu, kGeluTanh };
 void matmul_gated(KernelContext& context, const PackedMatrix& weights, Gate gate, const float* gate_up,
                   size_t m, float* y, size_t ldy, const float* bias = nullptr);
 
-/// The bytes of KernelContext::scratch that such a call takes.
+/// The bytes of KernelContext::scratch that either call takes at most.
 size_t matmul_scratch_bytes(const KernelContext& context, const PackedMatrix& weights, size_t m);
 
 }  // namespace quire::kernels

@@ -239,7 +239,7 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
   using Few::rescale;
   static constexpr size_t kTile = kTileRows;
 
-  /// Whether rows are computed by tiles, and no value has to be copied for them where all keys are read.
+  /// Whether rows are computed by tiles, and the head fills them.
   static QUIRE_INLINE bool has_tiles(const AttentionArgs& args, const AttentionRows<Vec>& rows) {
     return !is_few(args) && args.head_dim == rows.padded_dim;
   }
@@ -303,6 +303,8 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
     size_t strides[kStretchKeys / amx::kPairKeys];
   };
 
+  /// Where they lie, if two tiles follow each other and rows read all of both; else copies in the free
+  /// memory.
   static Values find_values(const AttentionArgs& args, const AttentionRows<Vec>& rows, const At& at,
                             KeyRange<Vec> range) {
     constexpr int kKeys = amx::kPairKeys;

@@ -121,9 +121,9 @@ void soften(const AttentionRows<V>& rows, size_t row, size_t count,
   store(rows.sum, V::add(V::mul(load(rows.sum), rescale), V::sums(each)));
 }
 
-/// soften() of a tile whose weights go elsewhere. As long as no maximum changes, they need not wait for them:
-/// they are made in one pass over the scores. Returns whether one has changed, so that the output is
-/// rescaled.
+/// soften(), to the bit, of a tile whose weights go elsewhere. As long as no maximum changes, they need not
+/// wait for them: they are made in one pass over the scores. Returns whether one has changed, so that the
+/// output is rescaled.
 template <TileVecType V, class Format>
 bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const float* scores,
                  const RowScores<V, Format, true>& of) {
