@@ -60,10 +60,13 @@ struct ThreadPool::State {
     void* context = nullptr;
     size_t count = 0;
     size_t grain = 1;
+    size_t pieces = 0;
   };
 
   alignas(kCacheLine) std::atomic<uint64_t> gate{0};
-  alignas(kCacheLine) std::atomic<size_t> next{0};  // the first index that is not taken
+  // Of each thread, the first piece of its share that is not taken. They lie side by side: pieces are long,
+  // and who looks for what others have left soon sees that there is nothing.
+  alignas(kCacheLine) std::vector<std::atomic<size_t>> next;
   alignas(kCacheLine) std::atomic<uint32_t> sleepers{0};
   std::atomic<bool> stop{false};
   Job job;  // written by the caller while the gate is closed and no worker is inside
@@ -73,11 +76,19 @@ struct ThreadPool::State {
   std::condition_variable all_out;
   std::vector<std::thread> workers;
 
+  size_t first_piece(size_t thread) const { return thread * job.pieces / next.size(); }
+
+  /// The thread's share, then what is left of the others'.
   void take_pieces(uint32_t thread) {
-    for (;;) {
-      const size_t begin = next.fetch_add(job.grain, std::memory_order_relaxed);
-      if (begin >= job.count) return;
-      job.call(job.context, begin, begin + std::min(job.grain, job.count - begin), thread);
+    for (size_t i = 0; i < next.size(); ++i) {
+      const size_t owner = (thread + i) % next.size();
+      const size_t end = first_piece(owner + 1);
+      while (next[owner].load(std::memory_order_relaxed) < end) {
+        const size_t piece = next[owner].fetch_add(1, std::memory_order_relaxed);
+        if (piece >= end) break;
+        const size_t begin = piece * job.grain;
+        job.call(job.context, begin, begin + std::min(job.grain, job.count - begin), thread);
+      }
     }
   }
 
@@ -129,6 +140,7 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(uint32_t num_threads) : state_(std::make_unique<State>()) {
+  state_->next = std::vector<std::atomic<size_t>>(num_threads);
   // With more threads than processors a spinning thread keeps the one it waits for from running.
   static const uint32_t cpus = usable_cpus().threads;
   if (num_threads <= cpus) state_->spin = kSpin;
@@ -156,8 +168,10 @@ void ThreadPool::run(size_t count, size_t grain, Call call, void* context) {
     call(context, 0, count, 0);
     return;
   }
-  state.job = {call, context, count, grain};
-  state.next.store(0, std::memory_order_relaxed);
+  state.job = {call, context, count, grain, (count + grain - 1) / grain};
+  for (size_t thread = 0; thread < state.next.size(); ++thread) {
+    state.next[thread].store(state.first_piece(thread), std::memory_order_relaxed);
+  }
   const uint64_t number = state.gate.load(std::memory_order_relaxed) / kJobUnit + 1;
   state.gate.store((number * kJobUnit) | kOpen);
   // Sequentially consistent against the sleeper's increment and its look at the gate: one sees the other.

@@ -19,10 +19,11 @@ class ThreadPool {
 
   uint32_t num_threads() const;
 
-  /// Calls body(begin, end, thread) until [0, count) is covered, in pieces of at least `grain` (the last may
-  /// be smaller), which threads take as they become free. Returns when all pieces are done; then everything
-  /// that they wrote is visible. `thread` in [0, num_threads). The body must not throw and must not use the
-  /// pool.
+  /// Calls body(begin, end, thread) until [0, count) is covered, in pieces of `grain` (the last may be
+  /// smaller; a pool of one thread takes all as one). Each thread has an equal share of pieces in a row, so
+  /// that memory is read in a row, too; whoever is done with it takes what the others have left. Returns when
+  /// all pieces are done; then everything that they wrote is visible. `thread` in [0, num_threads). The body
+  /// must not throw and must not use the pool.
   template <class Body>
   void parallel_for(size_t count, size_t grain, Body&& body) {
     run(

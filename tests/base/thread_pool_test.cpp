@@ -51,6 +51,29 @@ TEST(ThreadPool, AThreadNumberBelongsToOneThreadAtATime) {
   EXPECT_EQ(total, 200U * 64U);
 }
 
+TEST(ThreadPool, AThreadTakesItsShareInARowThenWhatIsLeft) {
+  ThreadPool pool(2);
+  std::vector<size_t> taken[2];
+  std::atomic<size_t> done{0};
+  std::atomic<bool> has_two{false};
+  pool.parallel_for(64, 2, [&](size_t begin, size_t, uint32_t thread) {
+    taken[thread].push_back(begin);
+    if (thread == 1 && taken[1].size() == 2) has_two.store(true);
+    // The caller waits for the other thread before it leaves its share, then the other for all that is left.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto waits = [&] {
+      return thread == 0 ? begin == 30 && !has_two.load() : taken[1].size() == 2 && done.load() < 31;
+    };
+    while (waits() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    done.fetch_add(1);
+  });
+  std::vector<size_t> own_then_left(30);
+  std::iota(own_then_left.begin(), own_then_left.end(), 0);
+  for (size_t& begin : own_then_left) begin = begin < 16 ? 2 * begin : 2 * begin + 4;
+  EXPECT_EQ(taken[0], own_then_left);
+  EXPECT_EQ(taken[1], (std::vector<size_t>{32, 34}));
+}
+
 TEST(ThreadPool, ManyShortLoopsInSequence) {
   for (const uint32_t threads : {2U, 8U}) {  // 8: more than the usual machine has processors
     ThreadPool pool(threads);
