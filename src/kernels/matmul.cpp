@@ -339,6 +339,9 @@ size_t grain_of(const ThreadPool& pool, const RowShape& shape, size_t panels, si
   size_t grain = cpu::balanced_grain(pool, panels, kLeastProducts / panel_products + 1);
   if (shape.tiles > 0) grain = std::min(grain, std::max<size_t>(kMostProducts / panel_products, 1));
   if (!is_tiled(shape.form)) return grain;
+  // One tile of rows passes panels in twos, if there are enough for all threads.
+  const size_t even = rounded_up(grain, 2);
+  if (m <= cpu::kTileRows && even * 2 * pool.num_threads() <= panels) return even;
   const cpu::TileBlocks blocks = cpu::tile_blocks(m, shape.steps());
   if (blocks.rows >= m && blocks.steps == shape.steps()) return grain;
   // Each piece reads all rows once more: few pieces, and as many for each thread.

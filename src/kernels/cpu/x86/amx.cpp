@@ -1,6 +1,6 @@
 #include <type_traits>
 
-#include "kernels/cpu/x86/amx_results.h"
+#include "kernels/cpu/x86/amx_products.h"
 #include "kernels/cpu/x86/tables.h"
 
 // Matmul with the tile registers of AMX: 16 rows x 64 bytes of activations times 64 bytes of K x 16 outputs,
@@ -10,15 +10,11 @@
 namespace quire::kernels::cpu::amx {
 namespace {
 
-constexpr size_t kTileBytes = kTileRows * kTileRowBytes;
-constexpr size_t kStepBytes = 2 * kTileBytes;  // of a panel: 16 rows of 128 bytes
-constexpr size_t kRowStride = 128;
-
 // Weights come from memory while the tiles of rows pass those before them. Of few pairs of tiles the first
-// reads ahead, and the second asks for a part of the next panel. Of more, each asks for its share of it.
+// reads ahead, and the second asks for a part of the next panel. Of more, each asks for its share of it. One
+// tile alone passes two panels at a time.
 constexpr size_t kAhead = 1024;
 constexpr size_t kFewPairs = 2;
-constexpr size_t kLineBytes = 64;
 constexpr size_t kStepLines = kStepBytes / kLineBytes;
 constexpr size_t kLinesOfSecond = kStepLines / 2;
 
@@ -32,70 +28,8 @@ constexpr size_t kPairSums = 4 * kTileFloats;
 // Weights that come from memory push results of so many bytes out of the caches before they are read.
 constexpr size_t kStreamedBytes = 256 << 10;
 
-// Tile registers: 0..3 sums (rows of the first tile x left and right half of the panel, then the second
-// tile's), 4 activations, 6 and 7 weights; 5 for the activations of a second tile with other rows. The fewer
-// are in use the better: while the core's other hardware thread uses tiles too, there are few registers left
-// to rename them to, and 8 in use take 22 ns a product where 7 take 15 (6 if the other thread does not). The
-// intrinsics take numerals alone.
-
-struct Bf16 {
-  static constexpr bool kScaled = false;
-  static QUIRE_INLINE void first_left() { _tile_dpbf16ps(0, 4, 6); }
-  static QUIRE_INLINE void first_right() { _tile_dpbf16ps(1, 4, 7); }
-  static QUIRE_INLINE void second_left() { _tile_dpbf16ps(2, 4, 6); }
-  static QUIRE_INLINE void second_right() { _tile_dpbf16ps(3, 4, 7); }
-  static QUIRE_INLINE void shorter_second() {
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-};
-
-struct Int8 {
-  static constexpr bool kScaled = true;
-  static QUIRE_INLINE void first_left() { _tile_dpbssd(0, 4, 6); }
-  static QUIRE_INLINE void first_right() { _tile_dpbssd(1, 4, 7); }
-  static QUIRE_INLINE void second_left() { _tile_dpbssd(2, 4, 6); }
-  static QUIRE_INLINE void second_right() { _tile_dpbssd(3, 4, 7); }
-  static QUIRE_INLINE void shorter_second() {
-    _tile_dpbssd(2, 5, 6);
-    _tile_dpbssd(3, 5, 7);
-  }
-};
-
 // Not std::min: code for this ISA alone must not be taken elsewhere.
 QUIRE_INLINE constexpr size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-template <class Dot>
-constexpr size_t steps_of(size_t k) {
-  return k * (Dot::kScaled ? sizeof(int8_t) : sizeof(uint16_t)) / kTileRowBytes;
-}
-
-/// Tells the machine how many rows the tiles have, where that has changed.
-class Shapes {
- public:
-  Shapes() = default;
-  Shapes(const Shapes&) = delete;
-  Shapes& operator=(const Shapes&) = delete;
-  ~Shapes() { _tile_release(); }
-
-  void set(const Rows& rows) {
-    if (rows.first == first_ && rows.second == second_) return;
-    first_ = rows.first;
-    second_ = rows.second;
-    const size_t of_tile[8] = {first_, first_, second_, second_, first_, second_, kTileRows, kTileRows};
-    TileConfig config;
-    for (size_t i = 0; i < 8; ++i) {
-      config.row_bytes[i] = of_tile[i] == 0 ? 0 : static_cast<uint16_t>(kTileRowBytes);
-      config.rows[i] = static_cast<uint8_t>(of_tile[i]);
-    }
-    finish_writes();
-    _tile_loadconfig(&config);
-  }
-
- private:
-  size_t first_ = 0;
-  size_t second_ = 0;
-};
 
 /// A stretch of K of one panel: `w` at its first step.
 struct Stretch {
@@ -111,20 +45,6 @@ struct Stretch {
 };
 
 enum class Second { kNone, kSame, kShorter };
-
-/// Reads whole lines, in their order. The machine then fetches those behind them by itself, sooner than after
-/// prefetches.
-template <size_t kLines>
-QUIRE_INLINE void read_lines(const std::byte* from) {
-  QUIRE_UNROLL
-  for (size_t i = 0; i < kLines; ++i) {
-#ifdef __AVX512F__
-    asm volatile("" ::"v"(_mm512_load_si512(from + i * kLineBytes)));
-#else  // without the instructions, whose vectors are other types then
-    static_cast<void>(*static_cast<const volatile std::byte*>(from + i * kLineBytes));
-#endif
-  }
-}
 
 /// One step of K. Before the activations are loaded, so many lines of weights are read that are kAhead away:
 /// the tiles' own loads, of every second line and few at a time, do not keep memory busy.
@@ -293,12 +213,14 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
 }
 
 /// Four tiles of sums: to where they wait, or from there.
+void store_second_sums(float* to, size_t stride, size_t right) {
+  _tile_stored(2, to, stride);
+  _tile_stored(3, to + right, stride);
+}
 void store_sums(float* to, size_t stride, size_t right, size_t second, bool two) {
   _tile_stored(0, to, stride);
   _tile_stored(1, to + right, stride);
-  if (!two) return;
-  _tile_stored(2, to + second, stride);
-  _tile_stored(3, to + second + right, stride);
+  if (two) store_second_sums(to + second, stride, right);
 }
 
 void load_sums(const float* from, bool two) {
@@ -366,6 +288,7 @@ QUIRE_INLINE void for_row_pairs(size_t begin, size_t end, Shapes& shapes, const 
 /// Weights as tiles take them, where they lie.
 class Stored {
  public:
+  static constexpr bool kInMemory = true;
   Stored(const MatmulArgs& args, size_t pairs)
       : args_(args),
         few_(pairs <= kFewPairs),
@@ -394,6 +317,7 @@ class Stored {
 /// has enough to do.
 class Expanded {
  public:
+  static constexpr bool kInMemory = false;
   Expanded(const MatmulArgs& args, size_t pairs) : args_(args), few_(pairs == 1) {}
 
   size_t chunk(size_t steps) const { return smaller(steps, few_ ? kStepsOfFew : kStepsOfMany); }
@@ -421,6 +345,51 @@ class Expanded {
   const MatmulArgs& args_;
   bool few_;
 };
+
+/// One step of K for one tile of rows and two panels, as multiply_step().
+template <class Dot, size_t kLines>
+QUIRE_INLINE void multiply_two(const std::byte* x, const std::byte* w, const std::byte* next) {
+  _tile_loadd(4, x, kTileRowBytes);
+  _tile_loadd(6, w, kRowStride);
+  _tile_loadd(7, w + kTileRowBytes, kRowStride);
+  read_lines<kLines>(w + kAhead);
+  Dot::first_left();
+  Dot::first_right();
+  _tile_loadd(6, next, kRowStride);
+  _tile_loadd(7, next + kTileRowBytes, kRowStride);
+  read_lines<kLines>(next + kAhead);
+  Dot::second_left();
+  Dot::second_right();
+}
+
+/// `panel` and the one behind it against all rows, which are one tile. They are read from memory side by
+/// side, and the rows once for both: that takes 0.9 of the time of one after the other. REQUIRES: K is not 0.
+template <class Dot>
+__attribute__((noinline)) void multiply_two_panels(const MatmulArgs& args, size_t panel,
+                                                   Results<Dot>& results) {
+  const Rows rows = {0, args.m, 0};
+  const size_t stride = args.m * kTileRowBytes;
+  const auto* x = static_cast<const std::byte*>(args.x);
+  const std::byte* w = args.panels + panel * args.panel_bytes;
+  const std::byte* next = w + args.panel_bytes;
+  finish_writes();
+  zero_sums(true);
+  for (size_t left = steps_of<Dot>(args.k); left > 1; --left) {
+    results.write_one();
+    multiply_two<Dot, kStepLines>(x, w, next);
+    x += stride;
+    w += kStepBytes;
+    next += kStepBytes;
+  }
+  results.write_one();
+  multiply_two<Dot, kStepLines - kAhead / kLineBytes>(x, w, next);
+  store_sums(results.room(), kPanelWidth * sizeof(float), kLanes, 0, false);
+  finish_writes();
+  results.take(rows, panel * kPanelWidth);
+  store_second_sums(results.room(), kPanelWidth * sizeof(float), kLanes);
+  finish_writes();
+  results.take(rows, (panel + 1) * kPanelWidth);
+}
 
 /// Panels [first, last) against the rows [begin, end).
 template <class Dot, class Weights>
@@ -463,6 +432,10 @@ void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel)
   Shapes shapes;
   Results<Dot> results(args, is_streamed(args));
   const TileBlocks blocks = tile_blocks(args.m, steps_of<Dot>(args.k));
+  if (Weights::kInMemory && args.m <= kTileRows && args.k > 0) {
+    shapes.set({0, args.m, args.m});
+    for (; first_panel + 2 <= last_panel; first_panel += 2) multiply_two_panels(args, first_panel, results);
+  }
   for (size_t first = first_panel; first < last_panel; first += args.waiting_panels) {
     const size_t last = smaller(last_panel, first + args.waiting_panels);
     for (size_t begin = 0; begin < args.m; begin += blocks.rows) {
