@@ -61,12 +61,19 @@ struct ThreadPool::State {
     size_t count = 0;
     size_t grain = 1;
     size_t pieces = 0;
+    size_t shares = 1;
+
+    size_t first_piece(size_t share) const { return share * pieces / shares; }
   };
 
   alignas(kCacheLine) std::atomic<uint64_t> gate{0};
-  // Of each thread, the first piece of its share that is not taken. They lie side by side: pieces are long,
-  // and who looks for what others have left soon sees that there is nothing.
-  alignas(kCacheLine) std::vector<std::atomic<size_t>> next;
+  // Of each share, the first piece that is not taken. Those of some threads lie side by side, for pieces are
+  // long, and whoever looks for what others have left soon sees that there is nothing.
+  static constexpr size_t kSideBySide = kCacheLine / sizeof(std::atomic<size_t>);
+  struct alignas(kCacheLine) Counters {
+    std::atomic<size_t> of[kSideBySide];
+  };
+  std::vector<Counters> counters;
   alignas(kCacheLine) std::atomic<uint32_t> sleepers{0};
   std::atomic<bool> stop{false};
   Job job;  // written by the caller while the gate is closed and no worker is inside
@@ -76,15 +83,15 @@ struct ThreadPool::State {
   std::condition_variable all_out;
   std::vector<std::thread> workers;
 
-  size_t first_piece(size_t thread) const { return thread * job.pieces / next.size(); }
+  std::atomic<size_t>& next(size_t share) { return counters[share / kSideBySide].of[share % kSideBySide]; }
 
   /// The thread's share, then what is left of the others'.
   void take_pieces(uint32_t thread) {
-    for (size_t i = 0; i < next.size(); ++i) {
-      const size_t owner = (thread + i) % next.size();
-      const size_t end = first_piece(owner + 1);
-      while (next[owner].load(std::memory_order_relaxed) < end) {
-        const size_t piece = next[owner].fetch_add(1, std::memory_order_relaxed);
+    for (size_t i = 0; i < job.shares; ++i) {
+      const size_t share = (thread + i) % job.shares;
+      const size_t end = job.first_piece(share + 1);
+      while (next(share).load(std::memory_order_relaxed) < end) {
+        const size_t piece = next(share).fetch_add(1, std::memory_order_relaxed);
         if (piece >= end) break;
         const size_t begin = piece * job.grain;
         job.call(job.context, begin, begin + std::min(job.grain, job.count - begin), thread);
@@ -140,7 +147,7 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(uint32_t num_threads) : state_(std::make_unique<State>()) {
-  state_->next = std::vector<std::atomic<size_t>>(num_threads);
+  state_->counters = std::vector<State::Counters>(num_threads / State::kSideBySide + 1);
   // With more threads than processors a spinning thread keeps the one it waits for from running.
   static const uint32_t cpus = usable_cpus().threads;
   if (num_threads <= cpus) state_->spin = kSpin;
@@ -160,7 +167,7 @@ ThreadPool::~ThreadPool() {
 
 uint32_t ThreadPool::num_threads() const { return static_cast<uint32_t>(state_->workers.size()) + 1; }
 
-void ThreadPool::run(size_t count, size_t grain, Call call, void* context) {
+void ThreadPool::run(size_t count, size_t grain, size_t shares, Call call, void* context) {
   if (count == 0) return;
   grain = std::max<size_t>(grain, 1);
   State& state = *state_;
@@ -168,9 +175,9 @@ void ThreadPool::run(size_t count, size_t grain, Call call, void* context) {
     call(context, 0, count, 0);
     return;
   }
-  state.job = {call, context, count, grain, (count + grain - 1) / grain};
-  for (size_t thread = 0; thread < state.next.size(); ++thread) {
-    state.next[thread].store(state.first_piece(thread), std::memory_order_relaxed);
+  state.job = {call, context, count, grain, (count + grain - 1) / grain, shares};
+  for (size_t share = 0; share < shares; ++share) {
+    state.next(share).store(state.job.first_piece(share), std::memory_order_relaxed);
   }
   const uint64_t number = state.gate.load(std::memory_order_relaxed) / kJobUnit + 1;
   state.gate.store((number * kJobUnit) | kOpen);

@@ -333,15 +333,23 @@ const cpu::MatmulKernel& kernel_of(const KernelContext& context, const PackedMat
   return m < kernel.least_rows ? *kernel.few : kernel;
 }
 
+/// One tile of rows passes panels in twos: an even number, unless a thread had more to do then.
+size_t grain_of_twos(size_t threads, size_t panels, size_t grain) {
+  const auto most_of_thread = [&](size_t of_piece) {
+    const size_t pieces = (panels + of_piece - 1) / of_piece;
+    return (pieces + threads - 1) / threads * of_piece;
+  };
+  const size_t even = rounded_up(grain, 2);
+  return most_of_thread(even) <= most_of_thread(grain) ? even : grain;
+}
+
 /// The panels of a piece of work.
 size_t grain_of(const ThreadPool& pool, const RowShape& shape, size_t panels, size_t m) {
   const size_t panel_products = kPanelWidth * std::max<size_t>(shape.k, 1) * m;
   size_t grain = cpu::balanced_grain(pool, panels, kLeastProducts / panel_products + 1);
   if (shape.tiles > 0) grain = std::min(grain, std::max<size_t>(kMostProducts / panel_products, 1));
   if (!is_tiled(shape.form)) return grain;
-  // One tile of rows passes panels in twos, if there are enough for all threads.
-  const size_t even = rounded_up(grain, 2);
-  if (m <= cpu::kTileRows && even * 2 * pool.num_threads() <= panels) return even;
+  if (m <= cpu::kTileRows) return grain_of_twos(pool.num_threads(), panels, grain);
   const cpu::TileBlocks blocks = cpu::tile_blocks(m, shape.steps());
   if (blocks.rows >= m && blocks.steps == shape.steps()) return grain;
   // Each piece reads all rows once more: few pieces, and as many for each thread.
@@ -372,7 +380,7 @@ void multiply(KernelContext& context, const PackedMatrix& weights, const Source&
                                 .offsets = weights.offsets()};
   const size_t panels = num_panels(weights);
   const size_t grain = grain_of(context.pool, shape, panels, m);
-  context.pool.parallel_for(panels, grain, [&](size_t begin, size_t end, uint32_t thread) {
+  context.pool.parallel_shares(panels, grain, [&](size_t begin, size_t end, uint32_t thread) {
     cpu::MatmulArgs own = args;
     own.scratch = scratch.of_thread(thread);
     own.sums = scratch.sums(thread);

@@ -18,13 +18,15 @@ TEST(ThreadPool, CoversEveryIndexOnceAndItsWritesAreSeen) {
     for (const size_t count : {0, 1, 2, 7, 64, 1000, 4097}) {
       for (const size_t grain : {0, 1, 3, 64, 5000}) {
         std::vector<int> hits(count);  // plain ints: the pool itself must order the accesses
-        pool.parallel_for(count, grain, [&](size_t begin, size_t end, uint32_t thread) {
+        const auto body = [&](size_t begin, size_t end, uint32_t thread) {
           EXPECT_LT(thread, threads);
           EXPECT_LT(begin, end);
           for (size_t i = begin; i < end; ++i) ++hits[i];
-        });
-        ASSERT_EQ(std::accumulate(hits.begin(), hits.end(), 0), static_cast<int>(count));
+        };
+        pool.parallel_for(count, grain, body);
         for (const int hit : hits) ASSERT_EQ(hit, 1);
+        pool.parallel_shares(count, grain, body);
+        for (const int hit : hits) ASSERT_EQ(hit, 2);
       }
     }
   }
@@ -56,7 +58,7 @@ TEST(ThreadPool, AThreadTakesItsShareInARowThenWhatIsLeft) {
   std::vector<size_t> taken[2];
   std::atomic<size_t> done{0};
   std::atomic<bool> has_two{false};
-  pool.parallel_for(64, 2, [&](size_t begin, size_t, uint32_t thread) {
+  pool.parallel_shares(64, 2, [&](size_t begin, size_t, uint32_t thread) {
     taken[thread].push_back(begin);
     if (thread == 1 && taken[1].size() == 2) has_two.store(true);
     // The caller waits for the other thread before it leaves its share, then the other for all that is left.
@@ -72,6 +74,18 @@ TEST(ThreadPool, AThreadTakesItsShareInARowThenWhatIsLeft) {
   for (size_t& begin : own_then_left) begin = begin < 16 ? 2 * begin : 2 * begin + 4;
   EXPECT_EQ(taken[0], own_then_left);
   EXPECT_EQ(taken[1], (std::vector<size_t>{32, 34}));
+}
+
+TEST(ThreadPool, TheLastPieceOfAShareIsTakenOnceByWhomever) {
+  ThreadPool pool(4);
+  std::vector<std::atomic<int>> hits(8);
+  for (int round = 1; round <= 20000; ++round) {
+    pool.parallel_shares(hits.size(), 1, [&](size_t begin, size_t end, uint32_t) {
+      EXPECT_EQ(end, begin + 1);
+      hits.at(begin).fetch_add(1);
+    });
+    for (const std::atomic<int>& hit : hits) ASSERT_EQ(hit.load(), round);
+  }
 }
 
 TEST(ThreadPool, ManyShortLoopsInSequence) {

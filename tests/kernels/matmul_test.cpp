@@ -1,6 +1,9 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
+#include <sys/mman.h>
 #include <tuple>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -297,7 +300,8 @@ TEST_P(Matmul, ResultsThatLeaveTheCacheAreThoseOfOneRow) {
   for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
     const Problem problem(context_, kN, 544, format);
     const std::vector<float> x = random_floats(1, kMostRows * problem.k);
-    for (const auto& [rows, shift] : {std::pair<size_t, size_t>{kMostRows, 0}, {kMostRows, 1}, {20, 0}}) {
+    for (const auto& [rows, shift] :
+         {std::pair<size_t, size_t>{kMostRows, 0}, {kMostRows, 1}, {20, 0}, {16, 0}, {16, 1}}) {
       Buffer results((rows * kStride + shift) * sizeof(float));
       float* y = results.as<float>() + shift;
       std::fill_n(y, rows * kStride, -77.0F);
@@ -308,6 +312,35 @@ TEST_P(Matmul, ResultsThatLeaveTheCacheAreThoseOfOneRow) {
         ASSERT_TRUE(same_bits(y + row * kStride, alone.data(), kN))
             << weight_format_name(format) << " row " << row << " of " << rows << " shift " << shift;
         for (size_t i = kN; i < kStride; ++i) ASSERT_EQ(y[row * kStride + i], -77.0F);
+      }
+    }
+  }
+}
+
+TEST_P(Matmul, ReadsNothingBehindTheWeights) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (const WeightFormat format : kFormats) {
+    for (const size_t n : {32, 64, 96}) {
+      for (const size_t k : {64, 1024}) {
+        const Problem problem(context_, n, k, format);
+        const size_t bytes = problem.weights.num_bytes();
+        const size_t pages = (bytes + page - 1) / page * page;
+        void* mapped =
+            mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ASSERT_NE(mapped, MAP_FAILED);
+        auto* begin = static_cast<std::byte*>(mapped) + pages - bytes;
+        std::copy_n(problem.weights.data(), bytes, begin);
+        ASSERT_EQ(mprotect(static_cast<std::byte*>(mapped) + pages, page, PROT_NONE), 0);
+        const kernels::PackedMatrix at_the_end(n, k, format, begin, true);
+        for (const size_t m : {1, 9, 16, 17, 40, 70}) {
+          const std::vector<float> x = random_floats(m, m * k);
+          std::vector<float> y(m * n);
+          kernels::matmul(context_, at_the_end, x.data(), k, m, y.data(), n, problem.bias.data());
+          const std::vector<float> expected = problem.run(context_, x.data(), m);
+          ASSERT_TRUE(same_bits(y.data(), expected.data(), y.size()))
+              << weight_format_name(format) << " n " << n << " k " << k << " m " << m;
+        }
+        munmap(mapped, pages + page);
       }
     }
   }

@@ -11,8 +11,8 @@ namespace quire::kernels::cpu::amx {
 namespace {
 
 // Weights come from memory while the tiles of rows pass those before them. Of few pairs of tiles the first
-// reads ahead, and the second asks for a part of the next panel. Of more, each asks for its share of it. One
-// tile alone passes two panels at a time.
+// reads ahead, and the second asks for a part of the next panel. Of more, each asks for its share of it. A
+// tile without others passes two panels at a time.
 constexpr size_t kAhead = 1024;
 constexpr size_t kFewPairs = 2;
 constexpr size_t kStepLines = kStepBytes / kLineBytes;
@@ -346,7 +346,8 @@ class Expanded {
   bool few_;
 };
 
-/// One step of K for one tile of rows and two panels, as multiply_step().
+/// One step of K for one tile of rows and two panels. As in multiply_step(), lines are read that are kAhead
+/// away; the activations, which both need, are loaded before.
 template <class Dot, size_t kLines>
 QUIRE_INLINE void multiply_two(const std::byte* x, const std::byte* w, const std::byte* next) {
   _tile_loadd(4, x, kTileRowBytes);
@@ -362,8 +363,10 @@ QUIRE_INLINE void multiply_two(const std::byte* x, const std::byte* w, const std
   Dot::second_right();
 }
 
-/// `panel` and the one behind it against all rows, which are one tile. They are read from memory side by
-/// side, and the rows once for both: that takes 0.9 of the time of one after the other. REQUIRES: K is not 0.
+/// `panel` and the one behind it against all rows, which are one tile. The panels are read from memory side
+/// by side, and the rows once for both, which takes 0.90 (int8) to 0.95 (bf16) of the time of one panel after
+/// the other. Results of the first are written at once where those of the second are complete. REQUIRES: K is
+/// not 0.
 template <class Dot>
 __attribute__((noinline)) void multiply_two_panels(const MatmulArgs& args, size_t panel,
                                                    Results<Dot>& results) {
