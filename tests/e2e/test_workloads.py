@@ -241,7 +241,8 @@ def test_ctrl_c_judges_only_what_had_ended(tmp_path):
     records = [dict(zip(result["record_fields"], each)) for each in result["records"]]
     assert ended <= len(records) <= ended + 20 and all(each["arrival_ns"] >= 0 for each in records)
     numbers = [each["request"] for each in records]
-    assert numbers == sorted(numbers) and numbers[-1] > len(numbers)
+    # There are gaps where a user's later turns have not arrived, unless all happen to be between two conversations.
+    assert numbers == sorted(set(numbers)) and numbers[-1] >= len(numbers)
     with table.open() as file:
         assert [int(row["request"]) for row in csv.DictReader(file)] == numbers
     # Who reads it is told.
