@@ -212,11 +212,13 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
   multiply_steps<Dot, kSecond>(x0 + step * stride0, stride0, x1 + step * stride1, stride1, rest, results);
 }
 
-/// Four tiles of sums: to where they wait, or from there.
+/// The sums of a second tile of rows, or of a second panel.
 void store_second_sums(float* to, size_t stride, size_t right) {
   _tile_stored(2, to, stride);
   _tile_stored(3, to + right, stride);
 }
+
+/// Four tiles of sums: to where they wait, or from there.
 void store_sums(float* to, size_t stride, size_t right, size_t second, bool two) {
   _tile_stored(0, to, stride);
   _tile_stored(1, to + right, stride);
