@@ -271,8 +271,11 @@ TEST_P(Matmul, ManyRowsOfALongKAreAsEachAlone) {
     size_t n;
     size_t k;
   };
-  // What tiles cut: rows; K; both; K of more panels than wait at once.
-  for (const Case& at : {Case{WeightFormat::kBF16, 300, 72, 2048},
+  // What tiles cut: a panel, where there are two pairs of them; rows; K; both; K of more panels than wait at
+  // once.
+  for (const Case& at : {Case{WeightFormat::kInt8, 64, 72, 4224},
+                         {WeightFormat::kBF16, 50, 72, 2112},
+                         {WeightFormat::kBF16, 300, 72, 2048},
                          {WeightFormat::kInt4, 300, 72, 4096},
                          {WeightFormat::kBF16, 300, 72, 4224},
                          {WeightFormat::kInt8, 300, 72, 4224},

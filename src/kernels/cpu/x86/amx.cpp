@@ -10,13 +10,16 @@
 namespace quire::kernels::cpu::amx {
 namespace {
 
-// Weights come from memory while the tiles of rows pass those before them. Of few pairs of tiles the first
-// reads ahead, and the second asks for a part of the next panel. Of more, each asks for its share of it. A
-// tile without others passes two panels at a time.
+// Weights come from memory while the tiles of rows pass those before them. A pair of tiles without others
+// reads ahead. Of more pairs, each asks for its share of what comes next, of several places in turn: the
+// machine itself fetches what follows in each of them, so that memory is kept busy (see
+// docs/measurements/cpu-amx.md). A tile without others passes two panels at a time.
 constexpr size_t kAhead = 1024;
-constexpr size_t kFewPairs = 2;
+constexpr size_t kMostPlaceBits = 3;
+constexpr size_t kMostPlaces = 1 << kMostPlaceBits;
 constexpr size_t kStepLines = kStepBytes / kLineBytes;
-constexpr size_t kLinesOfSecond = kStepLines / 2;
+// Two pairs pass so many steps of a panel before the next ones, so that what comes next stays in L2.
+constexpr size_t kStepsOfTwo = 32;
 
 // Steps that are multiplied without a branch, and steps of a panel that stay in L1.
 constexpr size_t kGroup = 8;
@@ -39,9 +42,19 @@ struct Stretch {
   bool last;
   float* sums;   // where the sums of the next pair wait between stretches, a tile after the other
   bool is_read;  // for the first time, from memory
-  // Else, with each step so many lines are asked for of what is read later.
+  // Else, with each step so many lines are asked for of what is read later: of 2^place_bits places in turn,
+  // which are `apart`.
   const std::byte* ahead;
   size_t lines;
+  size_t place_bits;
+  size_t apart;
+
+  /// The i-th line that is asked for with a step, from that of the first step on.
+  QUIRE_INLINE size_t offset(size_t i) const {
+    const size_t place = i & ((size_t{1} << place_bits) - 1);
+    return place * apart + (i >> place_bits) * kLineBytes;
+  }
+  QUIRE_INLINE size_t bytes_of_step() const { return (lines >> place_bits) * kLineBytes; }
 };
 
 enum class Second { kNone, kSame, kShorter };
@@ -66,29 +79,27 @@ QUIRE_INLINE void multiply_step(const std::byte* x0, const std::byte* x1, const 
   }
 }
 
-/// Where between the instructions of a step kAsks lines are asked for, each time.
-constexpr size_t kPlaces = 4;
+/// How often between the instructions of a step kAsks lines are asked for, each time.
+constexpr size_t kPauses = 4;
 
 /// What is asked for with each step, evenly.
 template <size_t kAsks>
 class Ahead {
  public:
   explicit Ahead(const Stretch& at)
-      : from_(at.lines == 0 ? at.w : at.ahead), step_bytes_(at.lines * kLineBytes) {
-    for (size_t i = 0; i < kPlaces * kAsks; ++i) {
-      offsets_[i] = i * at.lines / (kPlaces * kAsks) * kLineBytes;
-    }
+      : from_(at.lines == 0 ? at.w : at.ahead), step_bytes_(at.bytes_of_step()) {
+    for (size_t i = 0; i < kPauses * kAsks; ++i) offsets_[i] = at.offset(i * at.lines / (kPauses * kAsks));
   }
-  QUIRE_INLINE void ask(size_t place) const {
+  QUIRE_INLINE void ask(size_t pause) const {
     QUIRE_UNROLL
-    for (size_t i = 0; i < kAsks; ++i) __builtin_prefetch(from_ + offsets_[place * kAsks + i], 0, 2);
+    for (size_t i = 0; i < kAsks; ++i) __builtin_prefetch(from_ + offsets_[pause * kAsks + i], 0, 2);
   }
   QUIRE_INLINE void advance() { from_ += step_bytes_; }
 
  private:
   const std::byte* from_;
   size_t step_bytes_;
-  size_t offsets_[kPlaces * kAsks];
+  size_t offsets_[kPauses * kAsks];
 };
 
 /// kGroup steps of two whole tiles. A core has few buffers for lines on their way, and who finds none waits:
@@ -171,7 +182,8 @@ __attribute__((noinline)) void multiply_steps(const std::byte* x0, size_t stride
   const std::byte* w = at.w;
   const std::byte* ahead = at.ahead;
   for (size_t step = 0; step < at.count; ++step) {
-    for (size_t i = 0; i < at.lines; ++i, ahead += kLineBytes) __builtin_prefetch(ahead, 0, 2);
+    for (size_t i = 0; i < at.lines; ++i) __builtin_prefetch(ahead + at.offset(i), 0, 2);
+    ahead += at.bytes_of_step();
     results.write_one();
     multiply_step<Dot, kSecond, 0>(x0, x1, w);
     w += kStepBytes;
@@ -198,17 +210,19 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
   }
   size_t step = 0;
   if constexpr (kSecond == Second::kSame) {
-    if (at.lines <= kPlaces) {
+    if (at.lines <= kPauses) {
       step = multiply_groups<Dot, 1>(x0, x1, at, results);
-    } else if (at.lines <= 2 * kPlaces) {
+    } else if (at.lines <= 2 * kPauses) {
       step = multiply_groups<Dot, 2>(x0, x1, at, results);
-    }  // else so much is asked for that it does not matter how
+    } else {
+      step = multiply_groups<Dot, 4>(x0, x1, at, results);
+    }
   }
   if (step == at.count) return;
   Stretch rest = at;
   rest.w += step * kStepBytes;
   rest.count -= step;
-  rest.ahead += step * at.lines * kLineBytes;
+  rest.ahead += step * at.bytes_of_step();
   multiply_steps<Dot, kSecond>(x0 + step * stride0, stride0, x1 + step * stride1, stride1, rest, results);
 }
 
@@ -292,27 +306,48 @@ class Stored {
  public:
   static constexpr bool kInMemory = true;
   Stored(const MatmulArgs& args, size_t pairs)
-      : args_(args),
-        few_(pairs <= kFewPairs),
-        lines_(few_ ? kLinesOfSecond : (kStepLines + pairs - 1) / pairs) {}
+      : args_(args), pairs_(pairs), place_bits_(place_bits_of(pairs)), lines_(lines_of(pairs, place_bits_)) {}
 
-  size_t chunk(size_t steps) const { return steps; }
-  void prepare(size_t panel, bool last, Stretch& at) const {
+  /// Of so many steps that are left, which two pairs pass in stretches of nearly the same length.
+  size_t chunk(size_t steps) const {
+    const size_t stretches = pairs_ == 2 ? (steps + kStepsOfTwo - 1) / kStepsOfTwo : 1;
+    return stretches < 2 ? steps : (steps + stretches - 1) / stretches;
+  }
+  /// `next`: what is read after it; null if nothing is.
+  void prepare(size_t panel, const std::byte* next, Stretch& at) {
     at.w = args_.panels + panel * args_.panel_bytes + at.step * kStepBytes;
-    at.is_read = few_;
-    at.ahead = at.w + args_.panel_bytes;
-    at.lines = last ? 0 : lines_;
+    at.is_read = pairs_ == 1;
+    at.ahead = next;
+    at.lines = next == nullptr || at.is_read ? 0 : lines_;
+    at.place_bits = place_bits_;
+    at.apart = (lines_ >> place_bits_) * at.count * kLineBytes;
+    unasked_ = kStepLines * at.count;
   }
   /// After a pair.
-  void proceed(Stretch& at) const {
-    if (!few_) at.ahead += at.lines * at.count * kLineBytes;
-    at.is_read = false;
+  void proceed(Stretch& at) {
+    const size_t asked = at.lines * at.count;
+    at.ahead += asked * kLineBytes;
+    unasked_ -= smaller(unasked_, asked);
+    if (unasked_ == 0) at.lines = 0;
   }
 
  private:
+  static size_t share_of(size_t pairs) { return (kStepLines + pairs - 1) / pairs; }
+  static size_t place_bits_of(size_t pairs) {
+    const size_t share = share_of(pairs);
+    return share > 4 ? kMostPlaceBits : share > 2 ? 2 : share - 1;
+  }
+  /// With each step, of each pair: its share in whole rounds of the places.
+  static size_t lines_of(size_t pairs, size_t place_bits) {
+    const size_t rounds = (share_of(pairs) + (size_t{1} << place_bits) - 1) >> place_bits;
+    return rounds << place_bits;
+  }
+
   const MatmulArgs& args_;
-  bool few_;
+  size_t pairs_;
+  size_t place_bits_;
   size_t lines_;
+  size_t unasked_ = 0;  // lines of what comes next
 };
 
 /// Int4, which is expanded to bytes, some steps at a time: with few rows they stay in L1, with many each tile
@@ -320,14 +355,20 @@ class Stored {
 class Expanded {
  public:
   static constexpr bool kInMemory = false;
-  Expanded(const MatmulArgs& args, size_t pairs) : args_(args), few_(pairs == 1) {}
+  Expanded(const MatmulArgs& args, size_t pairs)
+      : args_(args),
+        few_(pairs == 1),
+        apart_(lines_of((args.panel_bytes + kMostPlaces - 1) / kMostPlaces) * kLineBytes) {}
 
   size_t chunk(size_t steps) const { return smaller(steps, few_ ? kStepsOfFew : kStepsOfMany); }
-  void prepare(size_t panel, bool /*last*/, Stretch& at) const {
+  void prepare(size_t panel, const std::byte* /*next*/, Stretch& at) const {
     const std::byte* from = args_.panels + panel * args_.panel_bytes + at.step * 2 * kInt4GroupBytes;
+    const std::byte* behind = args_.panels + (panel + 1) * args_.panel_bytes;
+    size_t line = lines_of(2 * at.step * kInt4GroupBytes);
     for (size_t i = 0; i < 2 * at.count; ++i) {
-      for (size_t line = 0; line < kInt4GroupBytes; line += kLineBytes) {
-        __builtin_prefetch(from + i * kInt4GroupBytes + kPrefetch + line, 0, 2);
+      const size_t last = lines_of(((2 * at.step) + i + 1) * kInt4GroupBytes);
+      for (; line < last; ++line) {  // of the next panel, as many as are read of this one
+        __builtin_prefetch(behind + line % kMostPlaces * apart_ + line / kMostPlaces * kLineBytes, 0, 2);
       }
       avx512::Int4::group(from + i * kInt4GroupBytes,
                           reinterpret_cast<int8_t*>(args_.scratch) + i * kTileBytes);
@@ -336,16 +377,19 @@ class Expanded {
     at.is_read = false;
     at.ahead = args_.scratch;
     at.lines = 0;
+    at.place_bits = 0;
+    at.apart = 0;
   }
   void proceed(Stretch& /*at*/) const {}
 
  private:
   static constexpr size_t kStepsOfFew = 8;
   static constexpr size_t kStepsOfMany = 64;
-  static constexpr size_t kPrefetch = 2048;
+  static constexpr size_t lines_of(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes; }
 
   const MatmulArgs& args_;
   bool few_;
+  size_t apart_;  // of the places in a panel
 };
 
 /// One step of K for one tile of rows and two panels. As in multiply_step(), lines are read that are kAhead
@@ -402,8 +446,11 @@ void matmul_rows(const MatmulArgs& args, size_t first, size_t last, size_t begin
                  const TileBlocks& blocks, Shapes& shapes, Results<Dot>& results) {
   const size_t steps = steps_of<Dot>(args.k);
   const size_t pairs = tile_pairs(end - begin);
-  const Weights weights(args, pairs);
+  Weights weights(args, pairs);
   const size_t sums_of_panel = blocks.steps < steps ? pairs * kPairSums : 0;
+  const auto place = [&](size_t panel, size_t step) {
+    return args.panels + panel * args.panel_bytes + step * kStepBytes;
+  };
   size_t step = 0;
   do {  // once even if K is 0
     const size_t chunk_end = smaller(steps, step + blocks.steps);
@@ -412,8 +459,14 @@ void matmul_rows(const MatmulArgs& args, size_t first, size_t last, size_t begin
       do {
         at.count = weights.chunk(chunk_end - at.step);
         at.last = at.step + at.count == steps;
+        const std::byte* next = at.step + at.count < chunk_end       ? place(panel, at.step + at.count)
+                                : panel + 1 < last                   ? place(panel + 1, step)
+                                : chunk_end < steps                  ? place(first, chunk_end)
+                                : end < args.m                       ? place(first, 0)
+                                : (panel + 1) * kPanelWidth < args.n ? place(panel + 1, 0)
+                                                                     : nullptr;
         at.sums = args.sums + (panel - first) * sums_of_panel;
-        weights.prepare(panel, panel + 1 == last, at);
+        weights.prepare(panel, next, at);
         for_row_pairs(begin, end, shapes, [&](const Rows& rows) {
           multiply_block<Dot>(args, rows, panel * kPanelWidth, at, results);
           weights.proceed(at);
