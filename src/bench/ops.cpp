@@ -174,7 +174,7 @@ Measured time_attention(OpTimer& timer, kernels::IsaLevel level, DType dtype, co
   const std::vector<kernels::AttentionSeq> batch = batch_of(shape.length - shape.tokens, shape.tokens);
   const double keys = (shape.length - shape.tokens + 1 + shape.length) / 2.0 * shape.tokens * shape.sequences;
   const auto bytes = static_cast<double>(cache.size());
-  // The products of bf16 and of int8, which a bf16 holds, may be those of bf16.
+  // The products of bf16 may be those of bf16, and so may those with int8 values, which a bf16 holds.
   const bool narrow = dtype == DType::kBF16 || dtype == DType::kI8;
   return timer.measure(level, narrow ? WeightFormat::kBF16 : WeightFormat::kF32,
                        4.0 * keys * static_cast<double>(width), bytes, [&] {

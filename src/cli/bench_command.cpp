@@ -25,8 +25,9 @@ struct LatencyOptions {
 };
 
 int latency(const LatencyOptions& options) {
-  const std::optional<DType> kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype);
-  const auto model = startup::load_model(options.model, startup::config_of(options.model));
+  const model::ModelConfig config = startup::config_of(options.model);
+  const std::optional<DType> kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype, config.head_dim);
+  const auto model = startup::load_model(options.model, config);
   const bench::LatencyPlan& plan = options.plan;
   Progress progress("bench", plan.repeats * ((plan.prompt > 0 ? 1 : 0) + plan.batches.size()));
   const std::vector<bench::LatencyRow> rows =

@@ -93,7 +93,7 @@ class Scorer {
 
 int perplexity(const PerplexityOptions& options) {
   const model::ModelConfig config = startup::config_of(options.model);
-  const std::optional<DType> kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype);
+  const std::optional<DType> kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype, config.head_dim);
   const auto tokenizer = startup::load_tokenizer(options.model.model);
   const std::vector<TokenId> bos = tokenizer->encode("", true);
   std::vector<TokenId> ids = tokenizer->encode(read_file(options.text_file), false);

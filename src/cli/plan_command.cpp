@@ -79,7 +79,8 @@ std::string weights_text(const backend::cpu::WeightSizes& weights) {
 }
 
 std::string_view kv_type(const startup::ModelOutline& model, const startup::NumberFormats& formats) {
-  const DType type = startup::pick_kv_dtype(formats.kv_cache_dtype).value_or(model.config.dtype);
+  const DType type =
+      startup::pick_kv_dtype(formats.kv_cache_dtype, model.config.head_dim).value_or(model.config.dtype);
   return type == DType::kI8 ? "int8" : dtype_name(type);
 }
 

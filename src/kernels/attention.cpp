@@ -15,10 +15,6 @@ namespace {
 constexpr uint32_t kMostRowsPerTile = 384;
 constexpr uint32_t kLeastRowsPerTile = 96;
 constexpr size_t kItemsPerThread = 4;
-// A sequence of so few rows for a K/V head, as in a decode, may be computed for several heads together: their
-// K and V follow each other in a block, and memory is read the faster the longer the runs are. For more rows
-// arithmetic takes longer than reading.
-constexpr size_t kFewRows = 8;
 constexpr size_t kPiecesOfOneMissing = 16;
 constexpr size_t kConvertChunk = 256;  // elements
 constexpr size_t kLine = 64;
@@ -42,21 +38,28 @@ void for_tokens(std::span<const AttentionSeq> seqs, size_t begin, size_t end, co
 struct TokenPlace {
   TokenPlace(const KvLayout& layout, std::byte* block, uint32_t in_block, uint32_t head) {
     const size_t bytes = dtype_bytes(layout.dtype);
-    const uint32_t step = cpu::kv_step(layout.dtype);
+    const uint32_t key_step = cpu::key_step(layout.dtype);
+    const uint32_t value_step = cpu::value_step(layout.dtype);
     const size_t head_bytes = size_t{layout.block_size} * layout.head_dim * bytes;
     const uint32_t lane = in_block % cpu::kTileKeys;
-    key = block + head * head_bytes + (size_t{in_block - lane} * layout.head_dim + lane * step) * bytes;
+    key = block + head * head_bytes + (size_t{in_block - lane} * layout.head_dim + lane * key_step) * bytes;
     value = block + (layout.num_kv_heads + head) * head_bytes +
-            (size_t{in_block - in_block % step} * layout.head_dim + in_block % step) * bytes;
+            (size_t{in_block - in_block % value_step} * layout.head_dim + in_block % value_step) * bytes;
     key_scale = reinterpret_cast<float*>(block + 2 * layout.num_kv_heads * head_bytes) +
                 size_t{head} * layout.block_size + in_block;
     value_scale = key_scale + size_t{layout.num_kv_heads} * layout.block_size;
   }
-  std::byte* key;    // groups of `step` elements lie kTileKeys * step apart
-  std::byte* value;  // elements lie `step` apart
+  std::byte* key;    // groups of `key_step` elements lie kTileKeys * key_step apart
+  std::byte* value;  // elements lie `value_step` apart
   float* key_scale;  // of int8
   float* value_scale;
 };
+
+/// Stores units of kBytes `distance` units apart.
+template <size_t kBytes>
+void spread(const std::byte* from, std::byte* to, size_t count, size_t distance) {
+  for (size_t i = 0; i < count; ++i) std::memcpy(to + i * distance * kBytes, from + i * kBytes, kBytes);
+}
 
 void write_int8_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::byte* block,
                       uint32_t in_block, const float* k, const float* v) {
@@ -66,17 +69,10 @@ void write_int8_token(const cpu::KernelTable& kernels, const KvLayout& layout, s
     const TokenPlace place(layout, block, in_block, head);
     const size_t first = size_t{head} * layout.head_dim;
     *place.key_scale = kernels.quantize(k + first, rounded.data(), layout.head_dim);
-    for (size_t d = 0; d < layout.head_dim; ++d) {
-      place.key[d * cpu::kTileKeys] = static_cast<std::byte>(rounded[d]);
-    }
+    spread<cpu::kInt8KeyStep>(reinterpret_cast<const std::byte*>(rounded.data()), place.key,
+                              layout.head_dim / cpu::kInt8KeyStep, cpu::kTileKeys);
     *place.value_scale = kernels.quantize(v + first, reinterpret_cast<int8_t*>(place.value), layout.head_dim);
   }
-}
-
-/// Stores units of kBytes `distance` units apart.
-template <size_t kBytes>
-void spread(const std::byte* from, std::byte* to, size_t count, size_t distance) {
-  for (size_t i = 0; i < count; ++i) std::memcpy(to + i * distance * kBytes, from + i * kBytes, kBytes);
 }
 
 /// One token's K and V, all heads, into its block.
@@ -84,7 +80,7 @@ void write_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::b
                  const float* k, const float* v) {
   if (layout.dtype == DType::kI8) return write_int8_token(kernels, layout, block, in_block, k, v);
   const size_t bytes = dtype_bytes(layout.dtype);
-  const size_t step = cpu::kv_step(layout.dtype);
+  const size_t step = cpu::value_step(layout.dtype);  // which is that of keys, too
   const auto round = kernels.from_f32[cpu::float_index(layout.dtype)];
   for (uint32_t head = 0; head < layout.num_kv_heads; ++head) {
     const TokenPlace place(layout, block, in_block, head);
@@ -204,7 +200,9 @@ class AttentionPass {
     return few ? most_spans(seqs_, params_.window) : 1;
   }
 
-  /// The most that leave the threads enough to share, so that none waits long for the last.
+  /// Of few rows, K and V of the heads follow each other in a block, and memory is read the faster the longer
+  /// the runs are. The most heads that leave the threads enough to share, so that none waits long for the
+  /// last.
   uint32_t choose_heads() const {
     const size_t threads = pool_.num_threads();
     size_t all = 0;  // keys times query tokens, of one K/V head
@@ -232,7 +230,7 @@ class AttentionPass {
     return params_.window == 0 ? end : std::min(end, size_t{params_.window} + seq.num_rows);
   }
   bool is_few(const AttentionSeq& seq) const {
-    return seq.num_rows > 0 && size_t{seq.num_rows} * group_ <= kFewRows;
+    return seq.num_rows > 0 && size_t{seq.num_rows} * group_ <= cpu::kFewRows;
   }
   size_t most_few_rows() const {
     size_t most = 0;

@@ -14,13 +14,17 @@ namespace quire::kernels {
 /// contiguous, so that it can be copied without knowing its contents:
 ///   block: K then V.  K: [kv_head][tile][head_dim / step][16 tokens][step] (lanes are keys), V:
 ///   [kv_head][token / step][head_dim][step], where step is 2 for bf16, whose products come in pairs, and 1
-///   for others.  Of int8 then the scales, f32: of K [kv_head][token], of V [kv_head][token].
+///   for others, but 4 for K of int8, whose products come in fours.  Of int8 then the scales, f32: of K
+///   [kv_head][token], of V [kv_head][token].
 struct KvLayout {
   DType dtype = DType::kF32;  // f32, f16, bf16 or int8; int8 has a scale per token and head
   uint32_t block_size = 16;   // a multiple of 16
   uint32_t num_kv_heads = 0;
-  uint32_t head_dim = 0;  // even
+  uint32_t head_dim = 0;  // even; of int8 a multiple of 4
 
+  static constexpr bool fits(DType dtype, uint32_t head_dim) {
+    return head_dim % (dtype == DType::kI8 ? 4 : 2) == 0;
+  }
   size_t scale_bytes() const { return dtype == DType::kI8 ? sizeof(float) : 0; }  // bytes per token and head
   size_t block_bytes() const {
     return size_t{2} * block_size * num_kv_heads * (head_dim * dtype_bytes(dtype) + scale_bytes());
@@ -52,8 +56,9 @@ struct AttentionParams {
 /// over stretches of 64 keys at fixed absolute positions, in ascending order. Several threads share the spans
 /// of 1,024 keys if there is no other work to share, and the spans are also combined in ascending order (Dao
 /// et al. 2023, "Flash-Decoding"). A row's result does not depend on the batch, the chunking, the block size,
-/// the threads or the block numbers. From kAvx512Bf16 on, with K/V in bf16 or int8, queries and the weights
-/// of values are rounded to bf16; all else is f32.
+/// the threads or the block numbers. From kAvx512Bf16 on, with K/V in bf16, queries and the weights of values
+/// are rounded to bf16. With K/V in int8, queries are rounded to int8 from kAvx512Vnni on, and
+/// the weights of values to bf16 from kAvx512Bf16 on. All else is f32.
 void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo);

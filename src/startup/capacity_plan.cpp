@@ -9,6 +9,7 @@
 
 #include "base/amounts.h"
 #include "base/error.h"
+#include "kernels/attention.h"
 #include "record/display_text.h"
 
 namespace quire::startup {
@@ -87,7 +88,7 @@ std::vector<Change> changes_of(const PlanInputs& inputs, const Capacity& now) {
     add(fmt::format("--quantization {}", name), true,
         [&](PlanInputs& of) { of.formats.quantization = name; });
   }
-  if (now.shape.kv_element_bytes > 1) {
+  if (now.shape.kv_element_bytes > 1 && kernels::KvLayout::fits(DType::kI8, inputs.model.config.head_dim)) {
     add("--kv-cache-dtype int8", true, [](PlanInputs& of) { of.formats.kv_cache_dtype = "int8"; });
   }
   if (inputs.demand.context > 1) {

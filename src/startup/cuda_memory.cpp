@@ -26,7 +26,7 @@ DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config)
         fmt::format("--quantization: {} weights are for --device cpu; --device cuda has f32, f16 and bf16",
                     options.model.quantization));
   }
-  if (pick_kv_dtype(options.kv_cache_dtype).value_or(dtype) != dtype) {
+  if (pick_kv_dtype(options.kv_cache_dtype, config.head_dim).value_or(dtype) != dtype) {
     throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of the weights, {}",
                             dtype_name(dtype)));
   }

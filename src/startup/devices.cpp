@@ -23,7 +23,7 @@ namespace {
 
 std::unique_ptr<backend::Backend> make_cpu(const EngineOptions& options, const model::ModelConfig& config,
                                            const tokenize::Tokenizer&) {
-  const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
+  const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype, config.head_dim);
   return std::make_unique<backend::cpu::CpuBackend>(load_model(options.model, config, options.max_model_len),
                                                     kv_dtype);
 }
@@ -59,7 +59,7 @@ std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const m
     return make(std::move(machine.shape), machine.cost, machine.kv_bytes);
   }
   const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
-  const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(dtype);
+  const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype, config.head_dim).value_or(dtype);
   return make(backend::cpu::model_shape(config, kv_dtype), options.cost.model(), UINT64_MAX);
 }
 

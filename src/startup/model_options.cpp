@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/machine_limits.h"
 #include "formats/model_config.h"
+#include "kernels/attention.h"
 #include "startup/model_files.h"
 
 namespace quire::startup {
@@ -32,11 +33,18 @@ std::optional<DType> pick_dtype(const std::string& name) {
   throw Error(fmt::format("--dtype: '{}' is not one of auto, f32, f16, bf16", name));
 }
 
-std::optional<DType> pick_kv_dtype(const std::string& name) {
+std::optional<DType> pick_kv_dtype(const std::string& name, uint32_t head_dim) {
   if (name == "auto") return std::nullopt;
   const auto dtype = parse_dtype(name);
-  if (dtype && (is_float(*dtype) || *dtype == DType::kI8)) return dtype;
-  throw Error(fmt::format("--kv-cache-dtype: '{}' is not one of auto, f32, f16, bf16, int8", name));
+  if (!dtype || (!is_float(*dtype) && *dtype != DType::kI8)) {
+    throw Error(fmt::format("--kv-cache-dtype: '{}' is not one of auto, f32, f16, bf16, int8", name));
+  }
+  if (!kernels::KvLayout::fits(*dtype, head_dim)) {
+    throw Error(fmt::format(
+        "--kv-cache-dtype: {} is for heads of a multiple of 4 elements; those of the model have {}", name,
+        head_dim));
+  }
+  return dtype;
 }
 
 std::optional<WeightFormat> pick_quantization(const std::string& name) {

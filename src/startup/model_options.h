@@ -29,8 +29,8 @@ struct ModelOptions {
 
 /// The compute type; nullopt: that of the checkpoint ("auto"). Throws Error, as do all of these.
 std::optional<DType> pick_dtype(const std::string& name);
-/// The type of K/V; nullopt: the compute type.
-std::optional<DType> pick_kv_dtype(const std::string& name);
+/// The type of K/V, which heads of so many elements fit; nullopt: the compute type.
+std::optional<DType> pick_kv_dtype(const std::string& name, uint32_t head_dim);
 /// The format to which the matrices are converted; nullopt: none ("auto", "none").
 std::optional<WeightFormat> pick_quantization(const std::string& name);
 

@@ -106,7 +106,8 @@ backend::cpu::WeightSizes weight_sizes(const ModelOutline& model, const std::str
 
 backend::ModelShape shape_with_kv(const ModelOutline& model, const std::string& kv_cache_dtype) {
   backend::ModelShape shape = model.shape;
-  if (const auto dtype = pick_kv_dtype(kv_cache_dtype)) backend::cpu::set_kv_dtype(shape, *dtype);
+  const auto dtype = pick_kv_dtype(kv_cache_dtype, model.config.head_dim);
+  if (dtype) backend::cpu::set_kv_dtype(shape, *dtype);
   return shape;
 }
 

@@ -42,7 +42,7 @@ std::string CostOptions::check_for(const backend::sim::CostRun& run) const {
 }
 
 backend::sim::DeviceSetup setup_of(const ModelOutline& model, const NumberFormats& formats) {
-  const DType kv = pick_kv_dtype(formats.kv_cache_dtype).value_or(model.config.dtype);
+  const DType kv = pick_kv_dtype(formats.kv_cache_dtype, model.config.head_dim).value_or(model.config.dtype);
   return {.parameters = with_commas(model.shape.num_parameters),
           .weights = weight_sizes(model, formats.quantization).matrix_formats,
           .kv = kv == DType::kI8 ? "int8" : std::string(dtype_name(kv)),

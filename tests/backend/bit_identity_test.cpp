@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -26,8 +27,8 @@ cpu::DecoderOptions options_of(WeightFormat format) {
 
 void expect_bit_identity(const std::filesystem::path& dir, const cpu::DecoderOptions& options,
                          kernels::IsaLevel isa, std::vector<uint32_t> threads, uint32_t max_tokens,
-                         uint32_t requests = 32) {
-  test::Rig one(dir, options, isa, 1);
+                         uint32_t requests = 32, std::optional<DType> kv = std::nullopt) {
+  test::Rig one(dir, options, isa, 1, kv);
   if (test::kSanitized) {
     requests = 16;
     threads = {2};
@@ -52,7 +53,7 @@ void expect_bit_identity(const std::filesystem::path& dir, const cpu::DecoderOpt
   }
   for (const uint32_t count : threads) {
     SCOPED_TRACE("threads: " + std::to_string(count));
-    test::Rig rig(dir, options, isa, count);
+    test::Rig rig(dir, options, isa, count, kv);
     test::expect_same_in_every_way(rig.make_executor(), specs, alone);
     test::expect_same_as_forks(rig.make_executor(), specs, alone, alone_second);
   }
@@ -112,6 +113,22 @@ INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel, testing::ValuesIn(demo_cases()), 
   return identifier(std::string(kernels::isa_name(std::get<0>(each.param))) + "_" +
                     std::string(weight_format_name(std::get<1>(each.param))));
 });
+
+class Int8KeysAndValues : public testing::TestWithParam<kernels::IsaLevel> {};
+
+TEST_P(Int8KeysAndValues, AreBitIdenticalInEveryWay) {
+  const kernels::IsaLevel isa = GetParam();
+  if (isa == kernels::IsaLevel::kReference) {
+    expect_bit_identity(test::demo_model_dir(), {.compute = DType::kBF16}, isa, {2}, 8, 12, DType::kI8);
+  } else {
+    expect_bit_identity(test::demo_model_dir(), {.compute = DType::kBF16}, isa, {1, 2}, 10, 32, DType::kI8);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllLevels, Int8KeysAndValues, testing::ValuesIn(kernels::available_isa_levels()),
+                         [](const auto& each) {
+                           return identifier(std::string(kernels::isa_name(each.param)));
+                         });
 
 /// Of weights that stay in their GGUF file's blocks.
 class BlockModel : public testing::TestWithParam<WeightFormat> {};

@@ -145,9 +145,32 @@ class PagedRun {
   std::vector<std::byte> cache_;
 };
 
-/// Queries and weights are rounded to bf16 at this level, as K and V are.
+/// Weights are rounded to bf16 at this level; and queries, if K and V are bf16.
 bool rounds(kernels::IsaLevel level, DType dtype) {
   return level >= kernels::IsaLevel::kAvx512Bf16 && (dtype == DType::kBF16 || dtype == DType::kI8);
+}
+/// Queries are int8.
+bool has_integer_queries(kernels::IsaLevel level, DType dtype) {
+  return level >= kernels::IsaLevel::kAvx512Vnni && dtype == DType::kI8;
+}
+
+/// A query as it is multiplied, `scale` included.
+std::vector<double> query_of(kernels::IsaLevel level, DType dtype, const float* q, uint32_t head_dim,
+                             float scale) {
+  std::vector<double> out(q, q + head_dim);
+  if (has_integer_queries(level, dtype)) {
+    constexpr float kMost = 127;
+    float largest = 0.0F;
+    for (uint32_t d = 0; d < head_dim; ++d) largest = std::max(largest, std::abs(q[d]));
+    const float inverse = kMost / largest;
+    const double unit = static_cast<double>(largest) / kMost * scale;
+    for (uint32_t d = 0; d < head_dim; ++d) out[d] = std::nearbyint(q[d] * inverse) * unit;
+    return out;
+  }
+  for (uint32_t d = 0; d < head_dim; ++d) {
+    out[d] = rounds(level, dtype) ? stored(q[d] * scale, DType::kBF16) : q[d] * scale;
+  }
+  return out;
 }
 
 std::vector<double> naive_row(kernels::IsaLevel level, const Shape& shape, const Sequence& sequence,
@@ -157,13 +180,13 @@ std::vector<double> naive_row(kernels::IsaLevel level, const Shape& shape, const
   const size_t kv_offset = size_t{head / shape.group} * head_dim;
   const float* q = sequence.q.data() + (size_t{position} * shape.heads() + head) * head_dim;
   const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
+  const std::vector<double> factors = query_of(level, shape.dtype, q, head_dim, scale);
   const uint32_t first = shape.window != 0 && position >= shape.window ? position - shape.window + 1 : 0;
   std::vector<double> scores;
   for (uint32_t key = first; key <= position; ++key) {
     double dot = 0.0;
     for (uint32_t d = 0; d < head_dim; ++d) {
-      const float factor = rounds(level, shape.dtype) ? stored(q[d] * scale, DType::kBF16) : q[d] * scale;
-      dot += static_cast<double>(factor) * sequence.kept_k[key * kv_width + kv_offset + d];
+      dot += factors[d] * sequence.kept_k[key * kv_width + kv_offset + d];
     }
     if (shape.soft_cap != 0.0F) dot = shape.soft_cap * std::tanh(dot / shape.soft_cap);
     scores.push_back(dot);
@@ -203,7 +226,7 @@ void expect_close_to_double(kernels::IsaLevel level, const Shape& shape, const S
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  for (const uint32_t head_dim : {8, 16, 20, 40, 64, 72, 80, 96, 112, 128, 256}) {
+  for (const uint32_t head_dim : {4, 8, 12, 16, 20, 40, 52, 60, 64, 72, 80, 96, 112, 128, 256}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
       all.push_back({head_dim, 2, 2, 0, dtype});
     }
@@ -252,15 +275,18 @@ TEST_P(Attention, ARowDoesNotDependOnTheMannerItIsComputedIn) {
   }
 }
 
-/// VNNI has the attention of AVX-512.
-bool has_its_own_attention(kernels::IsaLevel level) { return level != kernels::IsaLevel::kAvx512Vnni; }
+/// VNNI has the attention of AVX-512, but for int8.
+bool has_its_own_attention(kernels::IsaLevel level, DType dtype) {
+  return level != kernels::IsaLevel::kAvx512Vnni || dtype == DType::kI8;
+}
 
 /// A level may take subnormals for zeros, but then in all manners: keys that are, and products of weights.
 TEST_P(Attention, SubnormalsDoNotDependOnTheMannerEither) {
   struct Scale {
     float q, k, v;
   };
-  for (const Scale& scale : {Scale{0x1p126F, 0x1p-126F, 1.0F}, Scale{0x1p-70F, 0x1p-56F, 0x1p-122F}}) {
+  for (const Scale& scale : {Scale{0x1p126F, 0x1p-126F, 1.0F}, Scale{0x1p-70F, 0x1p-56F, 0x1p-122F},
+                             Scale{0x1p-126F, 0x1p120F, 1.0F}}) {
     for (const Shape& shape : {Shape{64, 1, 4, 0, DType::kBF16}, Shape{72, 1, 3, 0, DType::kI8}}) {
       Sequence sequence(7, shape, 90);
       for (float& value : sequence.q) value *= scale.q;
@@ -324,13 +350,38 @@ TEST_P(Attention, OfWhatIsNotFiniteIsNotFinite) {
   }
 }
 
+TEST_P(Attention, AQueryThatIsNotFiniteSpoilsItsRowAlone) {
+  constexpr uint32_t kTokens = 150;
+  constexpr uint32_t kBad = 70;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    const Shape shape{64, 2, 4, 0, dtype};
+    const size_t bad_row = (size_t{kBad} * shape.heads() + 1) * shape.head_dim;
+    Sequence sequence(9, shape, kTokens);
+    const std::span<const Sequence> one(&sequence, 1);
+    const std::vector<float> good = PagedRun(GetParam(), shape, {.chunk = kTokens}, one).run()[0];
+    for (const float bad : {NAN, INFINITY}) {
+      sequence.q[bad_row + 5] = bad;
+      for (const uint32_t chunk : {1U, 2U, 40U, kTokens}) {
+        const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = chunk}, one).run()[0];
+        for (size_t row = 0; row < found.size(); row += shape.head_dim) {
+          if (row != bad_row) {
+            ASSERT_TRUE(same_bits(found.data() + row, good.data() + row, shape.head_dim))
+                << dtype_name(dtype) << " chunk " << chunk << " row " << row / shape.head_dim;
+          }
+        }
+        for (size_t d = 0; d < shape.head_dim; ++d) ASSERT_FALSE(std::isfinite(found[bad_row + d])) << d;
+      }
+    }
+  }
+}
+
 /// Scores that rise or fall from stretch to stretch, by more and by less than what a maximum may stay behind.
 TEST_P(Attention, ScoresThatRiseDoNotDependOnTheMannerAndAreNearTheExactResult) {
-  if (!has_its_own_attention(GetParam())) return;
   constexpr uint32_t kTokens = 290;
   for (const float slope : {0.5F, 1.5F, 4.0F, -4.0F}) {
     for (const Shape& shape : {Shape{64, 1, 4, 0, DType::kBF16}, Shape{64, 1, 4, 0, DType::kI8},
                                Shape{128, 1, 3, 0, DType::kBF16}}) {
+      if (!has_its_own_attention(GetParam(), shape.dtype)) continue;
       Sequence sequence(3, shape, kTokens);
       for (float& value : sequence.q) value = 1.0F + 0.1F * value;
       for (size_t i = 0; i < sequence.k.size(); ++i) {
@@ -361,8 +412,8 @@ std::vector<Shape> long_shapes() {
 }
 
 TEST_P(Attention, LongContextsAreNearTheExactResult) {
-  if (!has_its_own_attention(GetParam())) return;
   for (const Shape& shape : long_shapes()) {
+    if (!has_its_own_attention(GetParam(), shape.dtype)) continue;
     const Sequence sequence(shape.window, shape, 2300);
     const std::span<const Sequence> one(&sequence, 1);
     expect_close_to_double(GetParam(), shape, sequence,
@@ -372,8 +423,8 @@ TEST_P(Attention, LongContextsAreNearTheExactResult) {
 }
 
 TEST_P(Attention, LongContextsDoNotDependOnWhoSharesTheirSpans) {
-  if (!has_its_own_attention(GetParam())) return;
   for (const Shape& shape : long_shapes()) {
+    if (!has_its_own_attention(GetParam(), shape.dtype)) continue;
     const Sequence sequence(shape.window + 1, shape, 2300);
     const std::span<const Sequence> one(&sequence, 1);
     const std::vector<float> expected = PagedRun(GetParam(), shape, {.chunk = 2300}, one).run()[0];
@@ -426,8 +477,8 @@ TEST_P(Attention, ARowDoesNotDependOnHowManyHeadsAreComputedTogether) {
 
 /// Each thread merges the spans of an item itself, or several share them.
 TEST_P(Attention, SpansOfHeadsThatAreComputedTogetherAreThoseOfOne) {
-  if (!has_its_own_attention(GetParam())) return;
   for (const DType dtype : {DType::kBF16, DType::kI8}) {
+    if (!has_its_own_attention(GetParam(), dtype)) continue;
     for (const auto& [count, kv_heads, tokens] :
          {std::tuple<size_t, uint32_t, uint32_t>{1, 2, 3100}, {2, 4, 1100}}) {
       const Shape shape{16, kv_heads, 2, 0, dtype};

@@ -325,6 +325,10 @@ void add_integers(Table& table) {
   table["_mm512_add_epi32"] = by_lane<U>([](U a, U b, U) { return a + b; });
   table["_mm512_sub_epi32"] = by_lane<U>([](U a, U b, U) { return a - b; });
   table["_mm512_mullo_epi32"] = by_lane<U>([](U a, U b, U) { return a * b; });
+  table["_mm512_shuffle_epi8"] = by_index<uint8_t>([](const ProbeOperands& in, size_t i) {
+    const auto from = get<uint8_t>(in.b, i);
+    return from > 127 ? 0 : get<uint8_t>(in.a, i / 16 * 16 + from % 16);  // of the same 128 bits
+  });
   table["_mm512_sub_epi8"] = by_lane<uint8_t>([](int a, int b, int) { return a - b; });
   table["_mm512_mullo_epi16"] = by_lane<uint16_t>([](U a, U b, U) { return a * b; });
   table["_mm512_abs_epi8"] = by_lane<int8_t, uint8_t>([](int a, int, int) { return a < 0 ? -a : a; });

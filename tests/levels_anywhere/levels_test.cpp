@@ -36,6 +36,19 @@ TEST(Levels, HaveKernelsOfTheirOwn) {
   EXPECT_NE(run(IsaLevel::kAvx512Vnni, WeightFormat::kInt8), run(IsaLevel::kAmx, WeightFormat::kInt8));
 }
 
+TEST(Levels, HaveAttentionOfTheirOwn) {
+  if (!emulated_features().avx512) GTEST_SKIP() << "this machine has no AVX2";
+  const auto of = [](IsaLevel level, DType dtype) {
+    return kernels::cpu::table(level).attention[kernels::cpu::kv_index(dtype)];
+  };
+  EXPECT_EQ(of(IsaLevel::kAvx512Vnni, DType::kI8), kernels::cpu::avx512_vnni::kInt8Attention);
+  EXPECT_EQ(of(IsaLevel::kAvx512Bf16, DType::kI8), kernels::cpu::avx512_bf16::kInt8Attention);
+  EXPECT_EQ(of(IsaLevel::kAvx512Bf16, DType::kBF16), kernels::cpu::avx512_bf16::kBf16Attention);
+  EXPECT_EQ(of(IsaLevel::kAmx, DType::kI8), kernels::cpu::amx::kInt8Attention);
+  EXPECT_EQ(of(IsaLevel::kAmx, DType::kBF16), kernels::cpu::amx::kBf16Attention);
+  EXPECT_EQ(of(IsaLevel::kAvx512Vnni, DType::kBF16), of(IsaLevel::kAvx512, DType::kBF16));
+}
+
 // Where VDPBF16PS is slower than VFMADD, its level is before the one without it.
 TEST(Levels, AreInTheOrderOfTheirSpeed) {
   if (!emulated_features().avx512) GTEST_SKIP() << "this machine has no AVX2";

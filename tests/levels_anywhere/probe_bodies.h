@@ -124,6 +124,7 @@ constexpr Probe kProbes[] = {
     QUIRE_TWO(_mm512_add_epi32, si),
     QUIRE_TWO(_mm512_sub_epi32, si),
     QUIRE_TWO(_mm512_sub_epi8, si),
+    QUIRE_TWO(_mm512_shuffle_epi8, si),
     QUIRE_TWO(_mm512_mullo_epi16, si),
     QUIRE_TWO(_mm512_mullo_epi32, si),
     QUIRE_TWO(_mm512_madd_epi16, si),

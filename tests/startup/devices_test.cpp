@@ -145,6 +145,21 @@ TEST(Devices, ASimulatedOneIsAsFastAsItsCostsSay) {
   EXPECT_EQ(backend->make_executor()->depth(), 2U);
 }
 
+TEST(Devices, HeadsThatInt8DoesNotFitAreRefused) {
+  EngineOptions options = options_of("cpu");
+  options.kv_cache_dtype = "int8";
+  const auto tokenizer = load_tokenizer(options.model.model);
+  model::ModelConfig config = config_of(options.model);
+  config.head_dim = 18;
+  try {
+    options.device->make(options, config, *tokenizer);
+    FAIL() << "it was made";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--kv-cache-dtype: int8 is for heads of a multiple of 4 elements"));
+    EXPECT_THAT(error.what(), HasSubstr("those of the model have 18"));
+  }
+}
+
 TEST(Devices, TheTypeOfKVDecidesTheSizeOfBlocks) {
   for (const char* device : {"cpu", "sim"}) {
     EngineOptions options = options_of(device);

@@ -16,12 +16,17 @@ namespace quire::kernels::cpu {
 
 /// The number of outputs in a panel of PackedMatrix.
 inline constexpr size_t kPanelWidth = 32;
-/// The number of keys in a tile of KvLayout, and how many elements of K and V a lane of it has side by side.
+/// The number of keys in a tile of KvLayout, and how many elements of K or V a lane of it has side by side.
 inline constexpr uint32_t kTileKeys = 16;
-constexpr uint32_t kv_step(DType dtype) { return dtype == DType::kBF16 ? 2 : 1; }
+inline constexpr uint32_t kInt8KeyStep = 4;  // see KvLayout::fits
+constexpr uint32_t value_step(DType dtype) { return dtype == DType::kBF16 ? 2 : 1; }
+constexpr uint32_t key_step(DType dtype) { return dtype == DType::kI8 ? kInt8KeyStep : value_step(dtype); }
 /// A stretch of keys, from a multiple of its length on, is processed by the softmax of attention together.
 inline constexpr uint32_t kStretchTiles = 4;
 inline constexpr uint32_t kStretchKeys = kStretchTiles * kTileKeys;
+/// Query rows of a K/V head, as in a decode, for which several heads may be computed together: reading K and
+/// V takes longer than arithmetic.
+inline constexpr size_t kFewRows = 8;
 /// A span of keys, from a multiple of its length on, is processed by attention separately. The results of the
 /// spans are merged in ascending order, whether one thread processes all of them or several do.
 inline constexpr uint32_t kSpanKeys = 1024;

@@ -200,7 +200,9 @@ void attend_row(const AttentionArgs& args, uint32_t kv_head, uint32_t position, 
                              size_t{kv_head} * args.block_size + in_block;
     const float* value_scales = key_scales + size_t{args.num_kv_heads} * args.block_size;
     constexpr bool kScaled = sizeof(Bits) == 1;
-    constexpr size_t kStep = std::is_same_v<T, Bf16> ? kv_step(DType::kBF16) : 1;
+    constexpr DType kType = kScaled ? DType::kI8 : std::is_same_v<T, Bf16> ? DType::kBF16 : DType::kF32;
+    constexpr size_t kKeyStep = key_step(kType);
+    constexpr size_t kValueStep = value_step(kType);
     const uint32_t begin = std::max(base, first_key) - base;
     const uint32_t end = std::min(position - base + 1, kTileKeys);
 
@@ -209,7 +211,7 @@ void attend_row(const AttentionArgs& args, uint32_t kv_head, uint32_t position, 
     for (uint32_t j = begin; j < end; ++j) {
       float dot = 0.0F;
       for (uint32_t d = 0; d < head_dim; ++d)
-        dot += q[d] * args.scale * T::load(keys[(d / kStep * kTileKeys + j) * kStep + d % kStep]);
+        dot += q[d] * args.scale * T::load(keys[(d / kKeyStep * kTileKeys + j) * kKeyStep + d % kKeyStep]);
       if (kScaled) dot *= key_scales[j];
       if (args.soft_cap != 0.0F) dot = std::tanh(dot / args.soft_cap) * args.soft_cap;
       scores[j] = dot;
@@ -224,7 +226,8 @@ void attend_row(const AttentionArgs& args, uint32_t kv_head, uint32_t position, 
       sum += weight;
       if (kScaled) weight *= value_scales[j];
       for (uint32_t d = 0; d < head_dim; ++d) {
-        args.scratch[d] += weight * T::load(values[(j / kStep * head_dim + d) * kStep + j % kStep]);
+        args.scratch[d] +=
+            weight * T::load(values[(j / kValueStep * head_dim + d) * kValueStep + j % kValueStep]);
       }
     }
   }

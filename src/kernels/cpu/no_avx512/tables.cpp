@@ -14,6 +14,7 @@ namespace avx512_vnni {
 extern const MatmulKernel kInt8 = {};
 extern const MatmulKernel kInt4 = {};
 extern const MatmulKernel kBlocks[4] = {};
+extern const AttentionKernel kInt8Attention = nullptr;
 extern const MatmulKernel kFewInt4 = {};
 extern const MatmulKernel kNearBlocks[4] = {};
 }  // namespace avx512_vnni

@@ -1,29 +1,32 @@
 #include "kernels/cpu/x86/amx_attention_rows.h"
 #include "kernels/cpu/x86/amx_tiles.h"
+#include "kernels/cpu/x86/attention_integers.h"
 #include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
 
 // Attention with the tile registers of AMX, 16 query rows at a time: queries and weights are rounded to bf16,
 // as DotPairs of avx512_bf16.cpp does, and each element adds the products of 32 or 16 dimensions, or of 32
-// keys, at a time, in their order. Rows of a tile that are not asked for are computed from whatever lies
-// behind the others; the scratch memory has room for them, and nobody reads their results.
+// keys, at a time, in their order. Of int8, queries are multiplied as in attention_integers.h. Rows of a tile
+// that are not asked for are computed from whatever lies behind the others; the scratch memory has room for
+// them, and nobody reads their results.
 namespace quire::kernels::cpu::amx {
 namespace {
 
 constexpr size_t kHalfRows = 8;            // pairs of 16 dimensions
+constexpr size_t kFours = 4;               // fours of 16 dimensions
 constexpr size_t kPairBytes = 64;          // of 16 lanes
 constexpr size_t kPairs = kPairBytes / 2;  // elements of them
 
-// Tile registers: 0..3 sums; 4 and 5 factors and pairs of 32 dimensions or keys; 6 and 7 the same of 16
-// dimensions.
+// Tile registers: 0..3 sums; 4 and 5 factors and pairs of 32 dimensions or keys, or fours of 64 dimensions; 6
+// and 7 the same of 16 dimensions, which fill `rows_of_16` rows.
 class Registers {
  public:
-  Registers() {
+  explicit Registers(size_t rows_of_16) {
     TileConfig config;
     for (size_t i = 0; i < 8; ++i) {
-      config.row_bytes[i] = i == 6 ? kTileRowBytes / 2 : kTileRowBytes;
-      config.rows[i] = i == 7 ? kHalfRows : kTileRows;
+      config.row_bytes[i] = i == 6 ? static_cast<uint16_t>(rows_of_16 * sizeof(float)) : kTileRowBytes;
+      config.rows[i] = i == 7 ? static_cast<uint8_t>(rows_of_16) : kTileRows;
     }
     finish_writes();
     _tile_loadconfig(&config);
@@ -33,12 +36,17 @@ class Registers {
   ~Registers() { _tile_release(); }
 };
 
-/// bf16 in pairs, or what int8 was widened to.
+struct PairsOfKeys {
+  using KeyElement = uint16_t;
+  static constexpr bool kIntegerKeys = false;
+};
+/// bf16 in pairs, or what values of int8 were widened to.
 template <bool kScales>
-struct Pairs {
+struct Pairs : std::conditional_t<kScales, IntegerKeys, PairsOfKeys> {
   using Stored = StoredPairs;
   using Element = uint16_t;
   using Wide = void;
+  static constexpr float kKeyUnit = 1.0F;
   static constexpr bool kScaled = kScales;
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 2;
@@ -59,7 +67,7 @@ struct Pairs {
 };
 
 /// int8, of which each integer is a bf16 exactly.
-struct Bytes {
+struct Bytes : IntegerKeys {
   using Stored = StoredBytes;
   using Element = int8_t;
   using Wide = Pairs<true>;
@@ -126,6 +134,27 @@ QUIRE_INLINE void multiply_keys_16(const uint16_t* const (&keys)[kStretchTiles],
   _tile_dpbf16ps(2, 6, 7);
   _tile_loadd(7, keys[3] + shift, kPairBytes);
   _tile_dpbf16ps(3, 6, 7);
+}
+/// Of int8, 64 or 16 dimensions.
+QUIRE_INLINE void multiply_fours_64(const int8_t* const (&keys)[kStretchTiles], size_t shift) {
+  _tile_loadd(5, keys[0] + shift, kTileRowBytes);
+  _tile_dpbssd(0, 4, 5);
+  _tile_loadd(5, keys[1] + shift, kTileRowBytes);
+  _tile_dpbssd(1, 4, 5);
+  _tile_loadd(5, keys[2] + shift, kTileRowBytes);
+  _tile_dpbssd(2, 4, 5);
+  _tile_loadd(5, keys[3] + shift, kTileRowBytes);
+  _tile_dpbssd(3, 4, 5);
+}
+QUIRE_INLINE void multiply_fours_16(const int8_t* const (&keys)[kStretchTiles], size_t shift) {
+  _tile_loadd(7, keys[0] + shift, kTileRowBytes);
+  _tile_dpbssd(0, 6, 7);
+  _tile_loadd(7, keys[1] + shift, kTileRowBytes);
+  _tile_dpbssd(1, 6, 7);
+  _tile_loadd(7, keys[2] + shift, kTileRowBytes);
+  _tile_dpbssd(2, 6, 7);
+  _tile_loadd(7, keys[3] + shift, kTileRowBytes);
+  _tile_dpbssd(3, 6, 7);
 }
 /// As many tiles of 32 dimensions or keys as there are, `apart` from each other; or of 16.
 template <bool kHalf>
@@ -200,9 +229,13 @@ struct FewRowsProducts {
 
   static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const At& at) {
-    const auto end_key = static_cast<size_t>(visible<Vec>(args, end - 1, base).end);
-    amx::score_few_rows<typename Format::Stored>(rows, size_t{begin} * args.group, size_t{end} * args.group,
-                                                 args.head_dim, at, end_key);
+    if constexpr (Format::kIntegerKeys) {
+      IntegerProducts<Format>::score(args, rows, begin, end, base, at);
+    } else {
+      const auto end_key = static_cast<size_t>(visible<Vec>(args, end - 1, base).end);
+      amx::score_few_rows<typename Format::Stored>(rows, size_t{begin} * args.group, size_t{end} * args.group,
+                                                   args.head_dim, at, end_key);
+    }
   }
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
                          const At& at, KeyRange<Vec> range) {
@@ -238,6 +271,7 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
   using At = Stretch<Vec, amx::Pairs<kScales>>;
   using Few::rescale;
   static constexpr size_t kTile = kTileRows;
+  static constexpr size_t kVectors = kStretchKeys / Vec::kLanes;
 
   /// Whether rows are computed by tiles, and the head fills them.
   static QUIRE_INLINE bool has_tiles(const AttentionArgs& args, const AttentionRows<Vec>& rows) {
@@ -249,38 +283,41 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
     if (is_few(args)) return Few::score(args, rows, begin, end, base, at);
     const size_t first = size_t{begin} * args.group;
     for (size_t row = first; row < size_t{end} * args.group; row += kTile) {
-      score_tile(args, rows, row, rows.weights + row * kStretchKeys, row == first, at);
+      float* scores = rows.weights + row * kStretchKeys;
+      score_tile(args, rows, row, scores, row == first, at);
+      if constexpr (kScales) {
+        const auto found = scores_of(rows, row, scores);
+        for (size_t i = 0; i < kTile; ++i) {
+          for (size_t j = 0; j < kVectors; ++j) {
+            Vec::store(scores + i * kStretchKeys + j * Vec::kLanes, found(i, j));
+          }
+        }
+      }
     }
   }
 
-  /// Of kTile rows from `row` on, to `scores`. `is_first`: of the stretch, so that it fetches what the next
-  /// one needs.
+  /// Of kTile rows from `row` on, to `scores`, of integers as such. `is_first`: of the stretch, so that it
+  /// fetches what the next one needs.
   static void score_tile(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t row, float* scores,
                          bool is_first, const At& at) {
-    const size_t head_dim = args.head_dim;
-    const size_t stride = rows.padded_dim * sizeof(float);
-    const size_t whole = head_dim / 32 * 32;
-    const size_t rest = head_dim % 32;
-    const bool copied = rest % 16 != 0;
-    auto* last = reinterpret_cast<uint16_t*>(rows.free);
-    if (copied) amx::copy_last_dims(at.keys, head_dim / 16 * 16, head_dim, last);
-    amx::finish_writes();
-    const auto* factors = reinterpret_cast<const uint16_t*>(rows.q + row * rows.padded_dim);
-    amx::zero_sums();
-    for (size_t d = 0; d < whole; d += 32) {
-      if (!kScales && is_first) prefetch(at, d);
-      _tile_loadd(4, factors + d, stride);
-      amx::multiply_keys_32(at.keys, d * kTileKeys);
+    if constexpr (kScales) {
+      score_integers(rows, row, scores, is_first, at);
+    } else {
+      score_pairs(args, rows, row, scores, is_first, at);
     }
-    if (rest >= 16) {
-      _tile_loadd(6, factors + whole, stride);
-      amx::multiply_keys_16(at.keys, whole * kTileKeys);
-    }
-    if (copied) {
-      _tile_loadd(6, factors + head_dim / 16 * 16, stride);
-      amx::multiply_apart<true>(last, amx::kHalfRows * amx::kPairs, amx::kPairBytes, kStretchTiles);
-    }
-    amx::store_sums(scores, kStretchKeys * sizeof(float), kStretchTiles);
+  }
+
+  /// What is behind `scores`, a tile's from `row` on, vector by vector.
+  static QUIRE_INLINE auto scores_of(const AttentionRows<Vec>& rows, size_t row, const float* scores) {
+    return [&rows, row, scores](size_t i, size_t j) {
+      const float* at = scores + i * kStretchKeys + j * Vec::kLanes;
+      if constexpr (kScales) {
+        const IntegerQuery<Vec> query(rows.q + (row + i) * rows.padded_dim, rows.padded_dim);
+        return Vec::mul({_mm512_cvtepi32_ps(_mm512_loadu_si512(at))}, Vec::set1(*query.scale));
+      } else {
+        return Vec::load(at);
+      }
+    };
   }
 
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,
@@ -360,11 +397,68 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
 
  private:
   static QUIRE_INLINE bool is_few(const AttentionArgs& args) {
-    return size_t{args.num_tokens} * args.group <= amx::kFewRows;
+    return size_t{args.num_tokens} * args.group <= kFewRows;
   }
 
   static QUIRE_INLINE void copy_rows(const float* from, float* to, size_t floats) {
     for (size_t i = 0; i < floats; i += Vec::kLanes) Vec::store(to + i, Vec::load(from + i));
+  }
+
+  static void score_pairs(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t row,
+                          float* scores, bool is_first, const At& at) {
+    const size_t head_dim = args.head_dim;
+    const size_t stride = rows.padded_dim * sizeof(float);
+    const size_t whole = head_dim / 32 * 32;
+    const size_t rest = head_dim % 32;
+    const bool copied = rest % 16 != 0;
+    auto* last = reinterpret_cast<uint16_t*>(rows.free);
+    if (copied) amx::copy_last_dims(at.keys, head_dim / 16 * 16, head_dim, last);
+    amx::finish_writes();
+    const auto* factors = reinterpret_cast<const uint16_t*>(rows.q + row * rows.padded_dim);
+    amx::zero_sums();
+    for (size_t d = 0; d < whole; d += 32) {
+      if (is_first) prefetch(at, d);
+      _tile_loadd(4, factors + d, stride);
+      amx::multiply_keys_32(at.keys, d * kTileKeys);
+    }
+    if (rest >= 16) {
+      _tile_loadd(6, factors + whole, stride);
+      amx::multiply_keys_16(at.keys, whole * kTileKeys);
+    }
+    if (copied) {
+      _tile_loadd(6, factors + head_dim / 16 * 16, stride);
+      amx::multiply_apart<true>(last, amx::kHalfRows * amx::kPairs, amx::kPairBytes, kStretchTiles);
+    }
+    amx::store_sums(scores, kStretchKeys * sizeof(float), kStretchTiles);
+  }
+
+  /// Of the last dimensions, fewer than 16, whatever follows in the block is multiplied too, by zeros.
+  static void score_integers(const AttentionRows<Vec>& rows, size_t row, float* scores, bool is_first,
+                             const At& at) {
+    const size_t padded = rows.padded_dim;
+    const size_t stride = padded * sizeof(float);
+    const IntegerQuery<Vec> query(rows.q + row * padded, padded);
+    amx::finish_writes();
+    amx::zero_sums();
+    size_t d = 0;
+    for (; d + kTileRowBytes <= padded; d += kTileRowBytes) {
+      if (is_first) prefetch_keys(at, d, kTileRowBytes);
+      _tile_loadd(4, query.values + d, stride);
+      amx::multiply_fours_64(at.keys, d * kTileKeys);
+    }
+    for (; d < padded; d += kTileKeys) {
+      if (is_first) prefetch_keys(at, d, kTileKeys);
+      _tile_loadd(6, query.values + d, stride);
+      amx::multiply_fours_16(at.keys, d * kTileKeys);
+    }
+    amx::store_sums(scores, kStretchKeys * sizeof(float), kStretchTiles);
+    amx::finish_writes();
+  }
+
+  /// The lines of the next keys that lie where those of `dims` dimensions from d on do now.
+  static QUIRE_INLINE void prefetch_keys(const At& at, size_t d, size_t dims) {
+    const size_t first = d / kInt8KeyStep * kStretchTiles;
+    for (size_t i = 0; i < dims / kInt8KeyStep * kStretchTiles; ++i) at.fetch_line(at.next_keys, first + i);
   }
 
   /// The lines of the next keys and values that lie where those of 32 dimensions do now.
@@ -385,7 +479,7 @@ namespace {
 
 template <class Format>
 void attention_tiles(const AttentionArgs& args) {
-  const Registers registers;
+  const Registers registers(Format::kIntegerKeys ? kFours : kHalfRows);
   attention<Vec, Format>(args);
 }
 

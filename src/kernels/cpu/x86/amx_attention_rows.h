@@ -14,8 +14,6 @@ namespace quire::kernels::cpu::amx {
 
 using avx512::Vec;
 
-/// For so many rows and fewer this takes less time than tiles.
-inline constexpr size_t kFewRows = 8;
 /// The keys whose values are added at a time: two tiles.
 inline constexpr size_t kPairKeys = 2 * kTileKeys;
 
@@ -103,14 +101,6 @@ struct PairSums {
   }
 };
 
-template <VecType V, size_t kVectors, class Element>
-QUIRE_INLINE void prefetch_vectors(const Element* from) {
-  QUIRE_UNROLL
-  for (size_t byte = 0; byte < kVectors * V::kLanes * sizeof(Element); byte += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(from) + byte);
-  }
-}
-
 /// Factors of a row that are bf16, as f32.
 template <VecType V>
 QUIRE_INLINE void widen_factors(const float* row, float* to, size_t count) {
@@ -118,12 +108,10 @@ QUIRE_INLINE void widen_factors(const float* row, float* to, size_t count) {
   for (size_t i = 0; i < count; i += V::kLanes) V::store(to + i, avx512::Bf16::load(from + i));
 }
 
-/// The scores of kRows rows for kTiles tiles. `q`: [kRows][stride].
-template <class Stored, VecType V, size_t kRows, size_t kTiles>
-__attribute__((noinline)) void score_few(const float* q, size_t stride,
-                                         const typename Stored::Element* const* keys,
-                                         const typename Stored::Element* const* next_keys, float* scores,
-                                         size_t head_dim, V) {
+/// The scores of kRows rows for kTiles tiles from `tile` on. `q`: [kRows][stride].
+template <class Stored, size_t kRows, size_t kTiles, VecType V, class Format>
+__attribute__((noinline)) void score_few(const float* q, size_t stride, const Stretch<V, Format>& at,
+                                         size_t tile, bool fetches, float* scores, size_t head_dim) {
   PairSums<V, kRows, kTiles> sums;
   size_t d = 0;
   while (d < head_dim) {
@@ -132,16 +120,13 @@ __attribute__((noinline)) void score_few(const float* q, size_t stride,
     const bool is_first = d == 0;
     sums.clear();
     for (; d < end; d += 2) {
-      const size_t at = d * kTileKeys;
-      if (at * sizeof(typename Stored::Element) % 64 == 0) {
-        QUIRE_UNROLL
-        for (size_t j = 0; j < kTiles; ++j) __builtin_prefetch(next_keys[j] + at);
-      }
       V operands[2][kTiles];
       QUIRE_UNROLL
       for (size_t j = 0; j < kTiles; ++j) {
-        operands[0][j] = Stored::first(keys[j] + at, kTileKeys);
-        operands[1][j] = Stored::second(keys[j] + at, kTileKeys);
+        if (fetches) at.fetch_line(at.next_keys, tile * head_dim / 2 + d / 2 * kTiles + j);
+        const typename Stored::Element* keys = at.keys[tile + j] + d * kTileKeys;
+        operands[0][j] = Stored::first(keys, kTileKeys);
+        operands[1][j] = Stored::second(keys, kTileKeys);
       }
       sums.add(0, operands[0], q + d, stride);
       sums.add(1, operands[1], q + d + 1, stride);
@@ -150,28 +135,30 @@ __attribute__((noinline)) void score_few(const float* q, size_t stride,
   }
 }
 
-/// Adds to `sums`, [kRows][stride], the products of the keys [begin, end) of two tiles for kVectors vectors
-/// of the head from `d` on; the last has `tail` lanes if that is not 0. `weights`: [kRows][kStretchKeys].
-template <class Stored, VecType V, size_t kRows, size_t kVectors>
-__attribute__((noinline)) void add_few(const float* weights, const typename Stored::Element* const* values,
-                                       const typename Stored::Element* const* next_values, size_t d,
-                                       size_t head_dim, size_t begin, size_t end, size_t tail, float* sums,
-                                       size_t stride, V) {
+/// Adds to `sums`, [kRows][stride], the products of the keys [begin, end) of two tiles from `tile` on for
+/// kVectors vectors of the head from `d` on; the last has `tail` lanes if that is not 0. `weights`:
+/// [kRows][kStretchKeys].
+template <class Stored, size_t kRows, size_t kVectors, VecType V, class Format>
+__attribute__((noinline)) void add_few(const float* weights, const Stretch<V, Format>& at, size_t tile,
+                                       bool fetches, size_t d, size_t head_dim, size_t begin, size_t end,
+                                       size_t tail, float* sums, size_t stride) {
+  constexpr size_t kBytes = 2 * kVectors * V::kLanes * sizeof(typename Stored::Element);  // of two keys
+  const size_t before = (tile * kTileKeys * head_dim + kPairKeys * d) * sizeof(typename Stored::Element);
   PairSums<V, kRows, kVectors> pairs;
   pairs.clear();
   for (size_t key = begin / 2 * 2; key < end; key += 2) {
     const size_t shift = key % kTileKeys * head_dim + d * Stored::kLane;
-    const typename Stored::Element* from = values[key / kTileKeys] + shift;
+    const typename Stored::Element* from = at.values[tile + key / kTileKeys] + shift;
     QUIRE_UNROLL
-    for (size_t i = 0; i < 2 / Stored::kLane; ++i) {
-      prefetch_vectors<V, kVectors * Stored::kLane>(next_values[key / kTileKeys] + shift + i * head_dim);
+    for (size_t i = 0; i < kBytes; i += kLineBytes) {
+      if (fetches) at.fetch_line(at.next_values, (before + key / 2 * kBytes + i) / kLineBytes);
     }
     V operands[2][kVectors];
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
-      const typename Stored::Element* at = from + j * V::kLanes * Stored::kLane;
-      operands[0][j] = tail == 0 ? Stored::first(at, head_dim) : Stored::first(at, head_dim, tail);
-      operands[1][j] = tail == 0 ? Stored::second(at, head_dim) : Stored::second(at, head_dim, tail);
+      const typename Stored::Element* part = from + j * V::kLanes * Stored::kLane;
+      operands[0][j] = tail == 0 ? Stored::first(part, head_dim) : Stored::first(part, head_dim, tail);
+      operands[1][j] = tail == 0 ? Stored::second(part, head_dim) : Stored::second(part, head_dim, tail);
     }
     if (key >= begin) pairs.add(0, operands[0], weights + key, kStretchKeys);
     if (key + 1 < end) pairs.add(1, operands[1], weights + key + 1, kStretchKeys);
@@ -199,9 +186,9 @@ void score_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, siz
   const FlushSubnormals flush;
   for (size_t tile = 0; tile * kTileKeys < end; tile += kTiles) {
     for_few_rows<V>(last - first, [&]<size_t kRows>(size_t row) {
-      score_few<Stored, V, kRows, kTiles>(
-          q + row * rows.padded_dim, rows.padded_dim, at.keys + tile, at.next_keys + tile,
-          rows.weights + (first + row) * kStretchKeys + tile * kTileKeys, head_dim, V::zero());
+      score_few<Stored, kRows, kTiles>(q + row * rows.padded_dim, rows.padded_dim, at, tile, row == 0,
+                                       rows.weights + (first + row) * kStretchKeys + tile * kTileKeys,
+                                       head_dim);
     });
   }
 }
@@ -227,9 +214,8 @@ void add_few_rows(const AttentionRows<V>& rows, size_t first, size_t last, size_
     const size_t to = end - base < kPairKeys ? end - base : kPairKeys;
     for_few_rows<V>(count, [&]<size_t kRows>(size_t row) {
       const auto add = [&]<size_t kVectors>(size_t d, size_t tail) __attribute__((always_inline)) {
-        add_few<Stored, V, kRows, kVectors>(weights + row * kStretchKeys + base, at.values + tile,
-                                            at.next_values + tile, d, head_dim, from, to, tail,
-                                            sums + row * rows.padded_dim + d, rows.padded_dim, V::zero());
+        add_few<Stored, kRows, kVectors>(weights + row * kStretchKeys + base, at, tile, row == 0, d, head_dim,
+                                         from, to, tail, sums + row * rows.padded_dim + d, rows.padded_dim);
       };
       size_t d = 0;
       for (; d + 2 * V::kLanes <= head_dim; d += 2 * V::kLanes) add.template operator()<2>(d, 0);

@@ -11,10 +11,17 @@
 // How attention multiplies with K and V as they are stored. A tile of K or V is a matrix, whose rows lie
 // along the lanes: of K [head_dim][kTileKeys], of V [kTileKeys][head_dim]. A product takes kStep rows of it
 // at once. The factors are numbers of a query row: its query, or its weights.
-//   Element, kScaled   as in ReadFormat
+//   Element, kScaled   as in ReadFormat; KeyElement: of keys
 //   kStep, kLane       elements of a lane in a product; how far apart neighbouring lanes are. If kLane is
 //                      kStep, the elements of a lane lie side by side, else `width` apart: the rows' width
 //   kMostRows          query rows for which sums of V::kAttentionVectors vectors fit the registers
+//   kIntegerKeys       whether queries are integers, and so the products with keys: see attention_integers.h,
+//                      whose keep_query makes them. What follows is of values then
+//   kKeyUnit           what keys are times by as operands
+//   kKeyProducts       products with keys whose elements lie together
+//   load_keys          (tile, step, which, lane): V::kLanes keys of a tile from `lane` on, as the operand of
+//                      product step + which, where step is a multiple of kKeyProducts
+//   widen_keys         (tile, step, lane, to): keys for the product `step` in the format Wide
 //   kPrefetches        whether the tiles come from the cache, so that the next ones are prefetched
 //   Operand            V::kLanes lanes: load(from, width), load(from, width, lanes)
 //   Factor             kStep factors, the same for every lane: factor(numbers, step)
@@ -43,7 +50,9 @@ struct Singles {
   using Element = typename Stored::Element;
   using Operand = V;
   using Factor = V;
+  using KeyElement = Element;
   static constexpr bool kScaled = Stored::kScaled;
+  static constexpr bool kIntegerKeys = false;
   using Wide = std::conditional_t<sizeof(Element) < sizeof(float), Widened<V, Singles>, void>;
   static constexpr size_t kWidenRows = cpu::kWidenRows;
   static constexpr size_t kStep = 1;
@@ -52,6 +61,14 @@ struct Singles {
   static constexpr bool kPrefetches = true;
   static QUIRE_INLINE Operand load(const Element* p, size_t) { return Stored::load(p); }
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) { return Stored::load(p, lanes); }
+  static constexpr float kKeyUnit = 1.0F;
+  static constexpr size_t kKeyProducts = 1;
+  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t, size_t lane) {
+    return load(tile + step * kTileKeys + lane, kTileKeys);
+  }
+  static QUIRE_INLINE void widen_keys(const Element* tile, size_t step, size_t lane, float* to) {
+    V::store(to, load_keys(tile, step, 0, lane));
+  }
   static QUIRE_INLINE Factor factor(const float* numbers, size_t step) { return V::set1(numbers[step]); }
   static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) { return V::fma(a, b, sum); }
   static constexpr float kSlack = 0.0F;
@@ -71,6 +88,20 @@ struct Singles {
   }
 };
 
+/// int8, of which the elements of keys lie in fours.
+template <VecType V, ByteFormat<V> Stored>
+struct Bytes : Singles<V, Stored> {
+  static constexpr float kKeyUnit = kTopUnit;
+  static constexpr size_t kKeyProducts = kInt8KeyStep;
+  static QUIRE_INLINE V load_keys(const int8_t* tile, size_t step, size_t which, size_t lane) {
+    return Stored::one_of_four(tile + step * kTileKeys + lane * kKeyProducts, which);
+  }
+  static QUIRE_INLINE void widen_keys(const int8_t* tile, size_t step, size_t lane, float* to) {
+    const size_t which = step % kKeyProducts;
+    V::store(to, load_keys(tile, step - which, which, lane));
+  }
+};
+
 /// Pairs of bf16, each widened to f32, which Stored does: first() and second() of the pairs in a vector.
 template <VecType V, class Stored>
 struct Pairs {
@@ -80,7 +111,9 @@ struct Pairs {
     V second;
   };
   using Factor = Operand;
+  using KeyElement = Element;
   static constexpr bool kScaled = false;
+  static constexpr bool kIntegerKeys = false;
   using Wide = Widened<V, Pairs>;
   static constexpr size_t kWidenRows = cpu::kWidenRows;
   static constexpr size_t kStep = 2;
@@ -90,6 +123,14 @@ struct Pairs {
   static QUIRE_INLINE Operand load(const Element* p, size_t) { return {Stored::first(p), Stored::second(p)}; }
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) {
     return {Stored::first(p, lanes), Stored::second(p, lanes)};
+  }
+  static constexpr float kKeyUnit = 1.0F;
+  static constexpr size_t kKeyProducts = 1;
+  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t, size_t lane) {
+    return load(tile + (step * kTileKeys + lane) * kStep, kTileKeys);
+  }
+  static QUIRE_INLINE void widen_keys(const Element* tile, size_t step, size_t lane, float* to) {
+    widen(tile + (step * kTileKeys + lane) * kStep, to, kTileKeys, 0);
   }
   static QUIRE_INLINE Factor factor(const float* numbers, size_t step) {
     return {V::set1(numbers[2 * step]), V::set1(numbers[2 * step + 1])};

@@ -39,12 +39,28 @@ QUIRE_INLINE Stretch<V, Format> find_stretch(const AttentionArgs& args, uint32_t
   return at;
 }
 
+/// Widens tiles of keys, at `to`.
+template <VecType V, class Format, class Wide = typename Format::Wide>
+QUIRE_INLINE typename Wide::Element* widen_keys(const Stretch<V, Format>& at, Stretch<V, Wide>& wide,
+                                                typename Wide::Element* to, size_t head_dim) {
+  for (size_t tile = 0; tile < kStretchTiles; ++tile) {
+    wide.keys[tile] = to;
+    for (size_t step = 0; step < head_dim / Format::kStep; ++step, to += kTileKeys * Format::kStep) {
+      for (size_t lane = 0; lane < kTileKeys; lane += V::kLanes) {
+        __builtin_prefetch(at.next_keys[tile] + (step * kTileKeys + lane) * Format::kStep);
+        Format::widen_keys(at.keys[tile], step, lane, to + lane * Wide::kLane);
+      }
+    }
+  }
+  return to;
+}
+
 /// Widens tiles of `rows` x `width` elements, at `to`.
 template <VecType V, class Format, class Wide = typename Format::Wide>
-QUIRE_INLINE typename Wide::Element* widen(const typename Format::Element* const (&from)[kStretchTiles],
-                                           const typename Format::Element* const (&next)[kStretchTiles],
-                                           const typename Wide::Element* (&tiles)[kStretchTiles],
-                                           typename Wide::Element* to, size_t rows, size_t width) {
+QUIRE_INLINE void widen(const typename Format::Element* const (&from)[kStretchTiles],
+                        const typename Format::Element* const (&next)[kStretchTiles],
+                        const typename Wide::Element* (&tiles)[kStretchTiles], typename Wide::Element* to,
+                        size_t rows, size_t width) {
   for (size_t tile = 0; tile < kStretchTiles; ++tile) {
     tiles[tile] = to;
     for (size_t row = 0; row < rows; row += Format::kStep, to += width * Format::kStep) {
@@ -58,23 +74,29 @@ QUIRE_INLINE typename Wide::Element* widen(const typename Format::Element* const
         Format::widen(at + lane * Format::kLane, to + lane * Wide::kLane, width, width - lane);
     }
   }
-  return to;
 }
 
-/// attend_stretch() over K and V that are widened first, once for all rows.
+/// attend_stretch() over V, and K unless it is multiplied as integers, that are widened first, once for all
+/// rows.
 template <VecType V, class Format>
 void attend_widened(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const Stretch<V, Format>& at, float* widened) {
   using Wide = typename Format::Wide;
   Stretch<V, Wide> wide = {};
   auto* to = reinterpret_cast<typename Wide::Element*>(widened);
-  to = widen<V, Format>(at.keys, at.next_keys, wide.keys, to, args.head_dim, kTileKeys);
+  if constexpr (!Wide::kIntegerKeys) to = widen_keys<V, Format>(at, wide, to, args.head_dim);
   widen<V, Format>(at.values, at.next_values, wide.values, to, kTileKeys, args.head_dim);
   for (size_t i = 0; i < kStretchTiles; ++i) {
     wide.key_scales[i] = at.key_scales[i];
     wide.value_scales[i] = at.value_scales[i];
   }
   wide.fetch(wide);  // what follows is fetched while K and V are widened
+  if constexpr (Wide::kIntegerKeys) {
+    for (size_t i = 0; i < kStretchTiles; ++i) {
+      wide.keys[i] = at.keys[i];
+      wide.next_keys[i] = at.next_keys[i];
+    }
+  }
   attend_stretch<V, Wide>(args, rows, begin, end, base, wide);
 }
 
@@ -103,15 +125,19 @@ QUIRE_INLINE void for_rows(const AttentionArgs& args, const Visit& visit) {
 /// The queries as factors.
 template <VecType V, class Format>
 void scale_queries(const AttentionArgs& args, const AttentionRows<V>& rows) {
-  const V scale = V::set1(args.scale);
   for_rows(args, [&](size_t row, size_t token, size_t place) {
     const float* q = args.q + token * args.ldq + place;
     float* factors = rows.q + row * rows.padded_dim;
-    size_t d = 0;
-    for (; d + V::kLanes <= args.head_dim; d += V::kLanes) {
-      Format::keep(factors, d, V::mul(V::load(q + d), scale));
+    if constexpr (Format::kIntegerKeys) {
+      Format::keep_query(args, q, factors, rows.padded_dim);
+    } else {
+      const V scale = V::set1(args.scale / Format::kKeyUnit);
+      size_t d = 0;
+      for (; d + V::kLanes <= args.head_dim; d += V::kLanes) {
+        Format::keep(factors, d, V::mul(V::load(q + d), scale));
+      }
+      if (d < args.head_dim) Format::keep(factors, d, V::mul(V::load(q + d, args.head_dim - d), scale));
     }
-    if (d < args.head_dim) Format::keep(factors, d, V::mul(V::load(q + d, args.head_dim - d), scale));
   });
 }
 
@@ -176,6 +202,36 @@ QUIRE_INLINE void finish_row(const AttentionArgs& args, float* out, const Partia
   if (d < args.head_dim) V::store(out + d, V::div(V::load(total.out + d), sum), args.head_dim - d);
 }
 
+/// One stretch for few rows of one or several K/V heads, all of which read the same keys of it. The scores of
+/// all heads become weights together, for the few of one would wait for themselves.
+template <VecType V, class Format>
+void attend_heads(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t base, KeyRange<V> range,
+                  const Stretch<V, Format>& first, const Stretch<V, Format>& next) {
+  using Products = StretchProducts<V, Format>;
+  static_assert(std::is_same_v<typename Format::KeyElement, typename Format::Element>);
+  const auto fetch = [](const typename Format::Element** to, const typename Format::Element* const* tiles) {
+    for (size_t i = 0; i < kStretchTiles; ++i) to[i] = tiles[i];
+  };
+  const size_t count = size_t{args.num_tokens} * args.group;
+  Stretch<V, Format> at = first;
+  for (uint32_t head = 0; head < args.num_heads; ++head) {
+    const bool is_last = head + 1 == args.num_heads;
+    const Stretch<V, Format> following = is_last ? first : at.next_head(args);
+    fetch(at.next_keys, is_last ? first.values : following.keys);
+    Products::score(args, rows.apart_from(head * count), 0, args.num_tokens, base, at);
+    at = following;
+  }
+  soften_rows<V, Format>(rows, 0, args.num_heads * count, range, args.soft_cap, first, count,
+                         args.block_size);
+  for (uint32_t head = 0; head < args.num_heads; ++head) {
+    const bool is_last = head + 1 == args.num_heads;
+    const Stretch<V, Format> following = is_last ? next : at.next_head(args);
+    fetch(at.next_values, is_last ? next.keys : following.values);
+    Products::accumulate(args, rows.apart_from(head * count), 0, count, at, range);
+    at = following;
+  }
+}
+
 /// The keys [first, end), all in one span, for the rows that read them.
 template <VecType V, class Format>
 void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t first, uint32_t end_key,
@@ -191,6 +247,13 @@ void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
     Stretch<V, Format> next = at;
     if (end_key - base > kStretchKeys) {
       next = find_stretch<V, Format>(args, base + kStretchKeys, first, end_key);
+    }
+    const KeyRange<V> range = visible<V>(args, begin, base);
+    if (size_t{args.num_tokens} * args.group <= kFewRows && begin == 0 && end == args.num_tokens &&
+        visible<V>(args, end - 1, base) == range) {
+      attend_heads<V, Format>(args, rows, base, range, at, next);
+      at = next;
+      continue;
     }
     for (uint32_t head = 0; head < args.num_heads; ++head) {
       const Stretch<V, Format> following = head + 1 < args.num_heads ? at.next_head(args) : next;

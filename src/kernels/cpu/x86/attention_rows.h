@@ -10,11 +10,13 @@
 
 // Attention of query rows (a row is a token's query head) over one stretch of keys. However many rows are
 // computed together, each row does the same operations in the same order:
-//   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys
+//   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys (of integer keys the sum is exact)
 //   rescale = exp(old maximum - new maximum), times the sum and the output; a maximum is new where it exceeds
 //             the old one by more than Format::kSlack
 //   output  = output + weight * V[key], keys ascending and only those that the row sees
 namespace quire::kernels::cpu {
+
+inline constexpr size_t kLineBytes = 64;
 
 template <VecType V>
 struct AttentionRows {
@@ -36,6 +38,13 @@ struct AttentionRows {
     rows.out += row * padded_dim;
     rows.max += row;
     rows.sum += row;
+    return rows;
+  }
+  /// The same with memory of their own.
+  QUIRE_INLINE AttentionRows apart_from(size_t row) const {
+    AttentionRows rows = from(row);
+    rows.weights += row * kStretchKeys;
+    rows.rescale += row;
     return rows;
   }
 };
@@ -74,11 +83,12 @@ QUIRE_INLINE KeyRange<V> visible(const AttentionArgs& args, uint32_t token, uint
 template <VecType V, class Format>
 struct Stretch {
   using Element = typename Format::Element;
-  const Element* keys[kStretchTiles];  // see attention_formats.h
+  using KeyElement = typename Format::KeyElement;
+  const KeyElement* keys[kStretchTiles];  // see attention_formats.h
   const Element* values[kStretchTiles];
   const float* key_scales[kStretchTiles];  // [kTileKeys], if Format::kScaled
   const float* value_scales[kStretchTiles];
-  const Element* next_keys[kStretchTiles];  // of the next stretch, or the same ones
+  const KeyElement* next_keys[kStretchTiles];  // of the next stretch, or the same ones
   const Element* next_values[kStretchTiles];
 
   /// The same keys of the next K/V head, whose K and V follow.
@@ -94,6 +104,12 @@ struct Stretch {
       }
     }
     return next;
+  }
+  /// Asks for the n-th line of tiles, of all in turn: from several places at a time memory gives more.
+  template <class E>
+  static QUIRE_INLINE void fetch_line(const E* const* tiles, size_t n) {
+    const auto* tile = reinterpret_cast<const char*>(tiles[n % kStretchTiles]);
+    __builtin_prefetch(tile + n / kStretchTiles * kLineBytes);
   }
   QUIRE_INLINE void fetch(const Stretch& next) {
     for (size_t i = 0; i < kStretchTiles; ++i) {
@@ -123,8 +139,9 @@ QUIRE_INLINE void for_row_tiles(size_t row, size_t end, const Body& body) {
 /// Scores of kRows rows for as many tiles as V::kAttentionVectors vectors have keys.
 template <VecType V, class Format, size_t kRows>
 QUIRE_INLINE void score_rows(const AttentionRows<V>& rows, size_t row,
-                             const typename Format::Element* const* keys,
-                             const typename Format::Element* const* next, float* weights, size_t head_dim) {
+                             const typename Format::KeyElement* const* keys,
+                             const typename Format::KeyElement* const* next, float* weights,
+                             size_t head_dim) {
   constexpr size_t kOfTile = kTileKeys / V::kLanes;
   constexpr size_t kVectors = V::kAttentionVectors;
   constexpr size_t kRow = kTileKeys * Format::kStep;
@@ -137,23 +154,28 @@ QUIRE_INLINE void score_rows(const AttentionRows<V>& rows, size_t row,
     for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::zero();
   }
   const float* q = rows.q + row * rows.padded_dim;
-  for (size_t step = 0; step < head_dim / Format::kStep; ++step) {
+  const auto multiply = [&](size_t step, size_t which) __attribute__((always_inline)) {
+    typename Format::Operand k[kVectors];
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      k[j] = Format::load_keys(keys[j / kOfTile], step, which, j % kOfTile * V::kLanes);
+    }
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const typename Format::Factor factor = Format::factor(q + i * rows.padded_dim, step + which);
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = Format::multiply_add(sums[i][j], k[j], factor);
+    }
+  };
+  constexpr size_t kProducts = Format::kKeyProducts;
+  static_assert(kStepsOfLine == 1 || kProducts % kStepsOfLine == 0 || kStepsOfLine % kProducts == 0);
+  for (size_t step = 0; step < head_dim / Format::kStep; step += kProducts) {
     if (Format::kPrefetches && step % kStepsOfLine == 0) {
       QUIRE_UNROLL
       for (size_t tile = 0; tile < kVectors / kOfTile; ++tile) __builtin_prefetch(next[tile] + step * kRow);
     }
-    typename Format::Operand k[kVectors];
     QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      k[j] =
-          Format::load(keys[j / kOfTile] + step * kRow + j % kOfTile * V::kLanes * Format::kLane, kTileKeys);
-    }
-    QUIRE_UNROLL
-    for (size_t i = 0; i < kRows; ++i) {
-      const typename Format::Factor factor = Format::factor(q + i * rows.padded_dim, step);
-      QUIRE_UNROLL
-      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = Format::multiply_add(sums[i][j], k[j], factor);
-    }
+    for (size_t which = 0; which < kProducts; ++which) multiply(step, which);
   }
   QUIRE_UNROLL
   for (size_t i = 0; i < kRows; ++i) {

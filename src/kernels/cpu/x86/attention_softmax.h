@@ -19,12 +19,19 @@ struct RowScores {
 
   KeyRange<V> range;
   float soft_cap;
-  const Stretch<V, Format>& at;
+  const Stretch<V, Format>& at;    // of the first row's K/V head
+  size_t rows_of_head = SIZE_MAX;  // the scales of the next head's keys and values lie `scales_apart` floats
+  size_t scales_apart = 0;         // behind
 
-  QUIRE_INLINE V finished(const float* weights, size_t j) const {
-    V value = V::load(weights + j * V::kLanes);
+  /// Where the scales of a row are, from those of the first row on.
+  QUIRE_INLINE size_t scales_of(size_t row) const {
+    return scales_apart == 0 ? 0 : row / rows_of_head * scales_apart;
+  }
+
+  /// Of the vector j, which has only been multiplied.
+  QUIRE_INLINE V finished(V value, size_t j, size_t scales = 0) const {
     if constexpr (Format::kScaled) {
-      value = V::mul(value, V::load(at.key_scales[j / kOfTile] + j % kOfTile * V::kLanes));
+      value = V::mul(value, V::load(at.key_scales[j / kOfTile] + scales + j % kOfTile * V::kLanes));
     }
     if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
     if (!kAll) {
@@ -35,11 +42,11 @@ struct RowScores {
   }
 
   /// Finishes the scores, and gives the maximum of each lane.
-  QUIRE_INLINE V finish(float* weights) const {
+  QUIRE_INLINE V finish(float* weights, size_t scales) const {
     V top = V::set1(-__builtin_inff());
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
-      const V value = finished(weights, j);
+      const V value = finished(V::load(weights + j * V::kLanes), j, scales);
       if (kChanged || soft_cap != 0.0F) V::store(weights + j * V::kLanes, value);
       top = V::max(top, value);
     }
@@ -47,13 +54,13 @@ struct RowScores {
   }
 
   /// Makes weights of them, times the scales of the values, and gives the sum of each lane's.
-  QUIRE_INLINE V weigh(float* weights, V max) const {
+  QUIRE_INLINE V weigh(float* weights, V max, size_t scales) const {
     V scores[kVectors];
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) scores[j] = V::load(weights + j * V::kLanes);
-    return weigh(scores, weights, max);
+    return weigh(scores, weights, max, scales);
   }
-  QUIRE_INLINE V weigh(const V (&scores)[kVectors], float* weights, V max) const {
+  QUIRE_INLINE V weigh(const V (&scores)[kVectors], float* weights, V max, size_t scales = 0) const {
     V total = V::zero();
     if constexpr (Format::kKeepsTwo) {
       QUIRE_UNROLL
@@ -62,7 +69,7 @@ struct RowScores {
         const V second = Format::exp(V::sub(scores[j + 1], max));
         if constexpr (Format::kScaled) {
           total = V::add(total, V::add(first, second));
-          Format::keep_two(weights, j * V::kLanes, scaled(first, j), scaled(second, j + 1));
+          Format::keep_two(weights, j * V::kLanes, scaled(first, j, scales), scaled(second, j + 1, scales));
         } else {
           total = V::add(total, Format::keep_two(weights, j * V::kLanes, first, second));
         }
@@ -73,7 +80,7 @@ struct RowScores {
         const V weight = Format::exp(V::sub(scores[j], max));
         if constexpr (Format::kScaled) {
           total = V::add(total, weight);
-          Format::keep(weights, j * V::kLanes, scaled(weight, j));
+          Format::keep(weights, j * V::kLanes, scaled(weight, j, scales));
         } else {
           total = V::add(total, Format::keep(weights, j * V::kLanes, weight));
         }
@@ -83,8 +90,8 @@ struct RowScores {
   }
 
   /// Weights times the scales of the values.
-  QUIRE_INLINE V scaled(V weight, size_t j) const {
-    const V scale = V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes);
+  QUIRE_INLINE V scaled(V weight, size_t j, size_t scales) const {
+    const V scale = V::load(at.value_scales[j / kOfTile] + scales + j % kOfTile * V::kLanes);
     const V product = V::mul(weight, scale);
     if (kAll) return product;  // else a key that was never written has any scale
     return V::select_range(product, V::zero(), static_cast<int>(j * V::kLanes), range.begin, range.end);
@@ -99,7 +106,7 @@ void soften(const AttentionRows<V>& rows, size_t row, size_t count,
   float* weights = rows.weights + row * kStretchKeys;
   V each[V::kLanes];
   for (size_t i = 0; i < V::kLanes; ++i) {
-    each[i] = i < count ? scores.finish(weights + i * kStretchKeys) : V::zero();
+    each[i] = i < count ? scores.finish(weights + i * kStretchKeys, scores.scales_of(row + i)) : V::zero();
   }
   const bool whole = count == V::kLanes;
   const auto load = [&](const float* from) {
@@ -116,16 +123,16 @@ void soften(const AttentionRows<V>& rows, size_t row, size_t count,
   store(rows.max, max);
   store(rows.rescale, rescale);
   for (size_t i = 0; i < count; ++i) {
-    each[i] = scores.weigh(weights + i * kStretchKeys, V::set1(rows.max[row + i]));
+    each[i] = scores.weigh(weights + i * kStretchKeys, V::set1(rows.max[row + i]), scores.scales_of(row + i));
   }
   store(rows.sum, V::add(V::mul(load(rows.sum), rescale), V::sums(each)));
 }
 
 /// soften(), to the bit, of a tile whose weights go elsewhere. As long as no maximum changes, they need not
 /// wait for them: they are made in one pass over the scores. Returns whether one has changed, so that the
-/// output is rescaled.
-template <TileVecType V, class Format>
-bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const float* scores,
+/// output is rescaled. `products(i, j)`: the vector j of the tile's row i.
+template <TileVecType V, class Format, class Products>
+bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const Products& products,
                  const RowScores<V, Format, true>& of) {
   using Scores = RowScores<V, Format, true>;
   static_assert(V::kLanes == kTileRows);
@@ -135,7 +142,7 @@ bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const f
     for (size_t i = 0; i < count; ++i) {
       V values[Scores::kVectors];
       QUIRE_UNROLL
-      for (size_t j = 0; j < Scores::kVectors; ++j) values[j] = of.finished(scores + i * kStretchKeys, j);
+      for (size_t j = 0; j < Scores::kVectors; ++j) values[j] = of.finished(products(i, j), j);
       if (look) tops[i] = V::max(V::max(values[0], values[1]), V::max(values[2], values[3]));
       sums[i] = of.weigh(values, rows.tile_weights + i * kStretchKeys / 2, V::set1(rows.max[row + i]));
     }
@@ -170,11 +177,13 @@ void soften_all(const AttentionRows<V>& rows, size_t begin, size_t end,
 
 template <VecType V, class Format>
 void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, KeyRange<V> range, float soft_cap,
-                 const Stretch<V, Format>& at) {
+                 const Stretch<V, Format>& at, size_t rows_of_head = SIZE_MAX, size_t scales_apart = 0) {
   if (range.begin == 0 && range.end == kStretchKeys) {
-    soften_all(rows, begin, end, RowScores<V, Format, true>{range, soft_cap, at});
+    const RowScores<V, Format, true> scores = {range, soft_cap, at, rows_of_head, scales_apart};
+    soften_all(rows, begin, end, scores);
   } else {
-    soften_all(rows, begin, end, RowScores<V, Format, false>{range, soft_cap, at});
+    const RowScores<V, Format, false> scores = {range, soft_cap, at, rows_of_head, scales_apart};
+    soften_all(rows, begin, end, scores);
   }
 }
 

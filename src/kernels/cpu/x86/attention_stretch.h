@@ -9,12 +9,9 @@
 // One stretch of keys for query rows: products, softmax, products.
 namespace quire::kernels::cpu {
 
-/// The products of a stretch, by rows of lanes. A level with other products for a format specializes it.
-///   kTile   rows that are scored at a time beside vectors that work on others; 0: vectors do both. If it is
-///           not 0, there are has_tiles, score_tile, find_values, rescale and add_tile for
-///           attend_whole_stretch()
+/// The products of a stretch, by rows of lanes.
 template <VecType V, class Format>
-struct StretchProducts {
+struct VectorProducts {
   static constexpr size_t kTile = 0;
   static QUIRE_INLINE void score(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin,
                                  uint32_t end, uint32_t base, const Stretch<V, Format>& at) {
@@ -28,6 +25,13 @@ struct StretchProducts {
     });
   }
 };
+
+/// The products of a stretch. A level with other products for a format specializes it.
+///   kTile   rows that are scored at a time beside vectors that work on others; 0: vectors do both. If it is
+///           not 0, there are has_tiles, score_tile, scores_of, find_values, rescale and add_tile for
+///           attend_whole_stretch()
+template <VecType V, class Format>
+struct StretchProducts : VectorProducts<V, Format> {};
 
 /// One stretch for the rows [first, last), all of which read all of it. A tile of them is scored while the
 /// scores of the one before become weights, and two take turns with memory that so stays in the L1 cache.
@@ -44,7 +48,8 @@ void attend_whole_stretch(const AttentionArgs& args, const AttentionRows<V>& row
     const size_t next = first + Products::kTile;
     if (next < last) Products::score_tile(args, rows, next, turns[turn ^ 1U], false, at);
     const size_t end = next < last ? next : last;
-    const bool changed = soften_tile(rows, first, end - first, turns[turn], scores);
+    const auto found = Products::scores_of(rows, first, turns[turn]);
+    const bool changed = soften_tile(rows, first, end - first, found, scores);
     if (changed) Products::rescale(rows, first, end - first);
     Products::add_tile(rows, first, end, rows.tile_weights, kStretchKeys / 2, values);
     first = next;

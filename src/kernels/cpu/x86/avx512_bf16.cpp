@@ -1,3 +1,4 @@
+#include "kernels/cpu/x86/attention_integers.h"
 #include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/matmul_kernels.h"
 #include "kernels/cpu/x86/tables.h"
@@ -40,8 +41,10 @@ struct DotPairs {
   using Element = uint16_t;
   using Operand = __m512i;
   using Factor = __m512i;
+  using KeyElement = Element;
   using Wide = void;
   static constexpr bool kScaled = false;
+  static constexpr bool kIntegerKeys = false;
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 2;
   static constexpr size_t kMostRows = Vec::kAttentionRows;
@@ -49,6 +52,11 @@ struct DotPairs {
   static QUIRE_INLINE Operand load(const Element* p, size_t) { return _mm512_loadu_si512(p); }
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) {
     return _mm512_maskz_loadu_epi32(Vec::mask(lanes), p);
+  }
+  static constexpr float kKeyUnit = 1.0F;
+  static constexpr size_t kKeyProducts = 1;
+  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t, size_t lane) {
+    return load(tile + (step * kTileKeys + lane) * kStep, kTileKeys);
   }
   static QUIRE_INLINE Factor factor(const float* numbers, size_t step) {
     return DotKernel::broadcast(reinterpret_cast<const uint16_t*>(numbers) + 2 * step, 0);
@@ -71,9 +79,9 @@ struct DotPairs {
   }
 };
 
-/// int8 K and V, of which each integer is a bf16 exactly. What is rounded is a weight times its value's
+/// int8, of which each integer is a bf16 exactly, as values. What is rounded is a weight times its value's
 /// scale, so the sum is that of the weights as they are.
-struct DotBytes : DotPairs {
+struct DotValues : DotPairs {
   using Element = int8_t;
   struct Wide : DotPairs {
     static constexpr bool kScaled = true;
@@ -94,7 +102,22 @@ struct DotBytes : DotPairs {
   }
 };
 
+using DotBytes = WithIntegerKeys<DotValues>;
+
 }  // namespace
+}  // namespace quire::kernels::cpu::avx512_bf16
+
+namespace quire::kernels::cpu {
+
+template <>
+struct StretchProducts<avx512::Vec, avx512_bf16::DotBytes> : IntegerProducts<avx512_bf16::DotBytes> {};
+template <>
+struct StretchProducts<avx512::Vec, avx512_bf16::DotBytes::Wide>
+    : IntegerProducts<avx512_bf16::DotBytes::Wide> {};
+
+}  // namespace quire::kernels::cpu
+
+namespace quire::kernels::cpu::avx512_bf16 {
 
 extern const MatmulKernel kBf16 = matmul_kernel<DotKernel>(RowForm::kBF16);
 extern const AttentionKernel kBf16Attention = attention<Vec, DotPairs>;

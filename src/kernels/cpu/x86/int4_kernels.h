@@ -12,6 +12,7 @@
 // A `Nibbles` says what a group (see kInt4GroupBytes) holds, and how it is multiplied:
 //   kVectors      vectors of outputs of a tile that reads nibbles
 //   kPrefetch     how far ahead a tile that alone reads a panel fetches it, in bytes
+//   kPlaces       or from how many places of the next panel in turn; 0: not so
 //   kExpands      whether many rows take the panel as int8; otherwise all rows are multiplied with nibbles
 //   group         all of it as int8, eight steps of [32 outputs][4]; only if kExpands
 //   low, high     of the bytes of two steps, the first's weights, the second's, without the scale
@@ -26,6 +27,35 @@ inline constexpr size_t kInt4Group = 32;
 inline constexpr size_t kInt4RowsInL1 = 32;
 inline constexpr size_t kInt4InputsInL1 = 512;
 inline constexpr size_t kInt4InputsInL2 = 4096;
+
+/// Lines of the panel behind the one that is read, of kPlaces places in turn: the machine itself fetches what
+/// follows in each of them, so that memory is kept busy.
+template <size_t kPlaces>
+class Places {
+ public:
+  template <class Args>
+  explicit QUIRE_INLINE Places(const Args& args)
+      : next_(reinterpret_cast<const char*>(args.w) + args.steps * kInt4GroupBytes),
+        apart_((args.steps * kInt4GroupBytes + kPlaces * kLine - 1) / (kPlaces * kLine) * kLine) {}
+  /// As many as have `bytes`.
+  QUIRE_INLINE void fetch_until(size_t bytes) {
+    for (; line_ * kLine < bytes; ++line_) {
+      __builtin_prefetch(next_ + line_ % kPlaces * apart_ + line_ / kPlaces * kLine, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  const char* next_;
+  size_t apart_;
+  size_t line_ = 0;
+};
+template <>
+class Places<0> {
+ public:
+  template <class Args>
+  explicit QUIRE_INLINE Places(const Args&) {}
+};
 
 /// A tile computed directly from the nibbles. args: steps are groups, w is the beginning of the panel;
 /// `lane`: that of the first output. `tile_rows`: the number of interleaved rows, of which it computes kRows.
@@ -45,6 +75,7 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
   const int8_t* w = args.w;
   const typename Kernel::X* x = args.x;
   const char* ahead = args.ahead;
+  Places<Nibbles::kPlaces> places(args);
   const size_t step = (Nibbles::kExpands ? tile_rows : kRows) * Kernel::kStepK;
   for (size_t group = 0; group < args.steps; ++group) {
     Sum dots[kRows][kVectors];
@@ -76,7 +107,11 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
         }
       }
     }
-    for (size_t line = 0; line < args.ahead_step; line += 64) __builtin_prefetch(ahead + line);
+    if constexpr (Nibbles::kPlaces > 0) {
+      places.fetch_until((group + 1) * kInt4GroupBytes);
+    } else {
+      for (size_t line = 0; line < args.ahead_step; line += 64) __builtin_prefetch(ahead + line);
+    }
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
       const Sum scales = Nibbles::scales(w + lane + j * Kernel::kLanes);

@@ -20,6 +20,7 @@ namespace avx512_vnni {
 extern const MatmulKernel kInt8;
 extern const MatmulKernel kInt4;
 extern const MatmulKernel kBlocks[4];
+extern const AttentionKernel kInt8Attention;
 // For machines that have tiles: int4 with few rows, and blocks.
 extern const MatmulKernel kFewInt4;
 extern const MatmulKernel kNearBlocks[4];

@@ -102,6 +102,31 @@ concept ReadFormat = requires(size_t count, const typename F::Element* from) {
   { F::load(from, count) } -> std::same_as<V>;
 };
 
+/// Of four bytes, one at a time in the highest place: what shuffles every 32 bits of a vector so.
+struct ToTop {
+  static constexpr size_t kBytes = 64;
+  uint8_t of[4][kBytes];  // [which]
+
+  constexpr ToTop() : of{} {
+    constexpr uint8_t kZero = 0x80;
+    for (size_t i = 0; i < 4 * kBytes; ++i) {
+      const size_t place = i % kBytes;
+      const auto from = static_cast<uint8_t>(place % 16 / 4 * 4 + i / kBytes);  // of the same 128 bits
+      of[i / kBytes][place] = place % 4 == 3 ? from : kZero;
+    }
+  }
+};
+alignas(64) inline constexpr ToTop kToTop;
+/// What a signed byte is times by there.
+inline constexpr float kTopUnit = 0x1p24F;
+
+/// A format of bytes that is also read four to a lane: (from, which) gives that one of each lane, times
+/// kTopUnit.
+template <class F, class V>
+concept ByteFormat = ReadFormat<F, V> && requires(size_t which, const int8_t* from) {
+  { F::one_of_four(from, which) } -> std::same_as<V>;
+};
+
 /// One to which a V can also be written.
 template <class F, class V>
 concept StoredFormat = ReadFormat<F, V> && requires(V a, size_t count, typename F::Element* to) {

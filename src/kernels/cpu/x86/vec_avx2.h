@@ -166,6 +166,7 @@ struct Int4Dot {
 struct Int4 {
   static constexpr size_t kVectors = 1;
   static constexpr size_t kPrefetch = 4096;
+  static constexpr size_t kPlaces = 0;
   static constexpr bool kExpands = false;
   static QUIRE_INLINE IntVec low(IntVec both) {
     return {_mm256_sub_epi8(_mm256_and_si256(both.v, _mm256_set1_epi8(0x0f)), _mm256_set1_epi8(8))};
@@ -257,6 +258,11 @@ struct I8 {
     for (size_t i = 0; i < count; ++i) part[i] = p[i];
     return load(part);
   }
+  static QUIRE_INLINE Vec one_of_four(const int8_t* p, size_t which) {
+    const __m256i to_top = _mm256_load_si256(reinterpret_cast<const __m256i*>(kToTop.of[which]));
+    const __m256i fours = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_shuffle_epi8(fours, to_top))};
+  }
 };
 
 /// kLanes pairs of bf16 as stored in a panel: the first or the second of each, widened.
@@ -281,6 +287,6 @@ struct Bf16Pairs {
 
 static_assert(VecType<Vec> && IntVecType<IntVec, Vec>);
 static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec> &&
-              ReadFormat<I8, Vec>);
+              ByteFormat<I8, Vec>);
 
 }  // namespace quire::kernels::cpu::avx2

@@ -172,6 +172,7 @@ struct SignedDot {
 struct Int4 {
   static constexpr size_t kVectors = 2;
   static constexpr size_t kPrefetch = 4096;
+  static constexpr size_t kPlaces = 0;
   static constexpr bool kExpands = true;
   static QUIRE_INLINE IntVec low(IntVec both) {
     return {_mm512_sub_epi8(_mm512_and_si512(both.v, _mm512_set1_epi8(0x0f)), _mm512_set1_epi8(8))};
@@ -280,6 +281,10 @@ struct I8 {
   static QUIRE_INLINE Vec load(const int8_t* p, size_t count) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(Vec::mask(count), p)))};
   }
+  static QUIRE_INLINE Vec one_of_four(const int8_t* p, size_t which) {
+    const __m512i to_top = _mm512_loadu_si512(kToTop.of[which]);
+    return {_mm512_cvtepi32_ps(_mm512_shuffle_epi8(_mm512_loadu_si512(p), to_top))};
+  }
   /// Of integers, pairs of bf16, which they are exactly.
   static QUIRE_INLINE __m512i bf16_pairs(Vec first, Vec second) {
     return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first.v), 16),
@@ -306,6 +311,6 @@ struct Bf16Pairs {
 
 static_assert(VecType<Vec> && IntVecType<IntVec, Vec>);
 static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec> &&
-              ReadFormat<I8, Vec>);
+              ByteFormat<I8, Vec>);
 
 }  // namespace quire::kernels::cpu::avx512
