@@ -88,7 +88,7 @@ struct Stretch {
   const Element* values[kStretchTiles];
   const float* key_scales[kStretchTiles];  // [kTileKeys], if Format::kScaled
   const float* value_scales[kStretchTiles];
-  const KeyElement* next_keys[kStretchTiles];  // of the next stretch, or the same ones
+  const KeyElement* next_keys[kStretchTiles];  // what is read next, or the same ones
   const Element* next_values[kStretchTiles];
 
   /// The same keys of the next K/V head, whose K and V follow.

@@ -116,7 +116,8 @@ struct ToTop {
     }
   }
 };
-alignas(64) inline constexpr ToTop kToTop;
+/// Not inline: each source has its own, so that those of one ISA need nothing of another's.
+alignas(64) constexpr ToTop kToTop;
 /// What a signed byte is times by there.
 inline constexpr float kTopUnit = 0x1p24F;
 
