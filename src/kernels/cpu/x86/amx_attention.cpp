@@ -309,15 +309,15 @@ struct StretchProducts<avx512::Vec, amx::Pairs<kScales>> : FewRowsProducts<amx::
 
   /// What is behind `scores`, a tile's from `row` on, vector by vector.
   static QUIRE_INLINE auto scores_of(const AttentionRows<Vec>& rows, size_t row, const float* scores) {
-    return [&rows, row, scores](size_t i, size_t j) {
-      const float* at = scores + i * kStretchKeys + j * Vec::kLanes;
-      if constexpr (kScales) {
+    if constexpr (kScales) {
+      return [&rows, row, scores](size_t i, size_t j) {
         const IntegerQuery<Vec> query(rows.q + (row + i) * rows.padded_dim, rows.padded_dim);
-        return Vec::mul({_mm512_cvtepi32_ps(_mm512_loadu_si512(at))}, Vec::set1(*query.scale));
-      } else {
-        return Vec::load(at);
-      }
-    };
+        const __m512i sums = _mm512_loadu_si512(scores + i * kStretchKeys + j * Vec::kLanes);
+        return Vec::mul({_mm512_cvtepi32_ps(sums)}, Vec::set1(*query.scale));
+      };
+    } else {
+      return [scores](size_t i, size_t j) { return Vec::load(scores + i * kStretchKeys + j * Vec::kLanes); };
+    }
   }
 
   static void accumulate(const AttentionArgs& args, const AttentionRows<Vec>& rows, size_t first, size_t last,

@@ -79,14 +79,17 @@ struct DotPairs {
   }
 };
 
+/// What DotValues are widened to.
+struct WideValues : DotPairs {
+  static constexpr bool kScaled = true;
+  static constexpr bool kPrefetches = false;
+};
+
 /// int8, of which each integer is a bf16 exactly, as values. What is rounded is a weight times its value's
 /// scale, so the sum is that of the weights as they are.
 struct DotValues : DotPairs {
   using Element = int8_t;
-  struct Wide : DotPairs {
-    static constexpr bool kScaled = true;
-    static constexpr bool kPrefetches = false;
-  };
+  using Wide = WideValues;
   static constexpr bool kScaled = true;
   static constexpr size_t kLane = 1;
   static constexpr size_t kWidenRows = cpu::kWidenRows;
