@@ -209,26 +209,32 @@ void attend_heads(const AttentionArgs& args, const AttentionRows<V>& rows, uint3
                   const Stretch<V, Format>& first, const Stretch<V, Format>& next) {
   using Products = StretchProducts<V, Format>;
   static_assert(std::is_same_v<typename Format::KeyElement, typename Format::Element>);
-  const auto fetch = [](const typename Format::Element** to, const typename Format::Element* const* tiles) {
-    for (size_t i = 0; i < kStretchTiles; ++i) to[i] = tiles[i];
-  };
+  const size_t heads = args.num_heads;
   const size_t count = size_t{args.num_tokens} * args.group;
+  // What is read one after the other: the keys of all heads, their values, then those of the next stretch.
+  const auto find = [&](size_t item, const typename Format::Element** to) {
+    const Stretch<V, Format>& of = item < 2 * heads ? first : next;
+    const size_t shift = item % heads * args.block_size * args.head_dim;
+    for (size_t i = 0; i < kStretchTiles; ++i) {
+      to[i] = (item / heads % 2 == 0 ? of.keys[i] : of.values[i]) + shift;
+    }
+  };
   Stretch<V, Format> at = first;
-  for (uint32_t head = 0; head < args.num_heads; ++head) {
-    const bool is_last = head + 1 == args.num_heads;
-    const Stretch<V, Format> following = is_last ? first : at.next_head(args);
-    fetch(at.next_keys, is_last ? first.values : following.keys);
+  for (size_t head = 0; head < heads; ++head, at = at.next_head(args)) {
+    find(head + 1, at.next_keys);
+    at.fetch_scales();
     Products::score(args, rows.apart_from(head * count), 0, args.num_tokens, base, at);
-    at = following;
   }
-  soften_rows<V, Format>(rows, 0, args.num_heads * count, range, args.soft_cap, first, count,
-                         args.block_size);
-  for (uint32_t head = 0; head < args.num_heads; ++head) {
-    const bool is_last = head + 1 == args.num_heads;
-    const Stretch<V, Format> following = is_last ? next : at.next_head(args);
-    fetch(at.next_values, is_last ? next.keys : following.values);
+  // Memory is read while scores become weights too; from there on it is one head further ahead.
+  at = first;
+  find(heads + 1, at.next_values);
+  const size_t bytes = kStretchKeys * args.head_dim * sizeof(typename Format::Element);
+  const SeveralHeads<V> several = {
+      .rows = count, .scales_apart = args.block_size, .lines = bytes / kLineBytes / (heads * count)};
+  soften_rows<V, Format>(rows, 0, heads * count, range, args.soft_cap, at, several);
+  for (size_t head = 0; head < heads; ++head, at = at.next_head(args)) {
+    find(heads + head + 2, at.next_values);
     Products::accumulate(args, rows.apart_from(head * count), 0, count, at, range);
-    at = following;
   }
 }
 

@@ -111,6 +111,15 @@ struct Stretch {
     const auto* tile = reinterpret_cast<const char*>(tiles[n % kStretchTiles]);
     __builtin_prefetch(tile + n / kStretchTiles * kLineBytes);
   }
+  /// Asks for the scales of this stretch itself.
+  QUIRE_INLINE void fetch_scales() const {
+    if constexpr (Format::kScaled) {
+      for (size_t i = 0; i < kStretchTiles; ++i) {
+        __builtin_prefetch(key_scales[i]);
+        __builtin_prefetch(value_scales[i]);
+      }
+    }
+  }
   QUIRE_INLINE void fetch(const Stretch& next) {
     for (size_t i = 0; i < kStretchTiles; ++i) {
       next_keys[i] = next.keys[i];
@@ -211,6 +220,7 @@ template <VecType V, class Format, size_t kRows, size_t kVectors>
 struct OutputTile {
   using Element = typename Format::Element;
   const AttentionRows<V>& rows;
+  const Stretch<V, Format>& at;
   size_t row;
   size_t d;
   size_t tail;
@@ -238,26 +248,26 @@ struct OutputTile {
     }
   }
 
-  static QUIRE_INLINE void prefetch_row(const Element* from) {
+  /// Asks for what a step of the next values has for this tile, or now and then for a line.
+  QUIRE_INLINE void fetch(size_t step) const {
+    constexpr size_t kBytes = kVectors * V::kLanes * Format::kStep * sizeof(Element);
+    const size_t first = d * kStretchKeys * sizeof(Element) / kLineBytes + step * kBytes / kLineBytes;
+    if (kBytes < kLineBytes && step * kBytes % kLineBytes != 0) return;
     QUIRE_UNROLL
-    for (size_t byte = 0; byte < kVectors * V::kLanes * Format::kLane * sizeof(Element); byte += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + byte);
-    }
+    for (size_t i = 0; i < (kBytes + kLineBytes - 1) / kLineBytes; ++i)
+      at.fetch_line(at.next_values, first + i);
   }
 
   /// Adds the products of kStep keys, or of the kOne-th of them if that is less than kStep. `from` has their
   /// values from `d` on, `step` is their place among the weights.
   template <size_t kOne>
-  QUIRE_INLINE void add(const Element* from, const Element* next, size_t step) {
-    if constexpr (Format::kPrefetches) {
-      QUIRE_UNROLL
-      for (size_t i = 0; i < Format::kStep / Format::kLane; ++i) prefetch_row(next + i * head_dim);
-    }
+  QUIRE_INLINE void add(const Element* from, size_t step) {
+    if constexpr (Format::kPrefetches) fetch(step);
     typename Format::Operand v[kVectors];
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
-      const Element* at = from + j * V::kLanes * Format::kLane;
-      v[j] = tail == 0 ? Format::load(at, head_dim) : Format::load(at, head_dim, tail);
+      const Element* values = from + j * V::kLanes * Format::kLane;
+      v[j] = tail == 0 ? Format::load(values, head_dim) : Format::load(values, head_dim, tail);
     }
     QUIRE_UNROLL
     for (size_t i = 0; i < kRows; ++i) {
@@ -277,12 +287,11 @@ QUIRE_INLINE void accumulate_part(const AttentionRows<V>& rows, size_t row, size
                                   size_t tail) {
   constexpr size_t kStep = Format::kStep;
   constexpr size_t kTileSteps = kTileKeys / kStep;
-  OutputTile<V, Format, kRows, kVectors> tile = {rows, row, d, tail, head_dim, {}};
+  OutputTile<V, Format, kRows, kVectors> tile = {rows, at, row, d, tail, head_dim, {}};
   tile.load();
   const auto shift = [&](size_t step) { return step % kTileSteps * head_dim * kStep + d * Format::kLane; };
   const auto add_one = [&]<size_t kOne>(size_t step) __attribute__((always_inline)) {
-    tile.template add<kOne>(at.values[step / kTileSteps] + shift(step),
-                            at.next_values[step / kTileSteps] + shift(step), step);
+    tile.template add<kOne>(at.values[step / kTileSteps] + shift(step), step);
   };
   // Of the first lanes and of the last ones, the range may have only a part.
   const auto begin = static_cast<size_t>(range.begin);
@@ -296,11 +305,9 @@ QUIRE_INLINE void accumulate_part(const AttentionRows<V>& rows, size_t row, size
     const size_t of_tile = step / kTileSteps;
     const size_t tile_end = (of_tile + 1) * kTileSteps < whole ? (of_tile + 1) * kTileSteps : whole;
     const typename Format::Element* from = at.values[of_tile] + shift(step);
-    const typename Format::Element* next = at.next_values[of_tile] + shift(step);
     for (; step < tile_end; ++step) {
-      tile.template add<kStep>(from, next, step);
+      tile.template add<kStep>(from, step);
       from += head_dim * kStep;
-      next += head_dim * kStep;
     }
   }
   if constexpr (kStep == 2) {

@@ -9,9 +9,23 @@
 // How the scores of rows in a stretch become weights.
 namespace quire::kernels::cpu {
 
+/// Where rows of several K/V heads become weights together, and where they are of one.
+template <VecType V>
+struct SeveralHeads {
+  size_t rows;          // of a head
+  size_t scales_apart;  // from the scales of a head's keys or values to those of the next, in floats
+  size_t lines;         // of Stretch::next_values that are asked for with each row
+};
+template <VecType V>
+struct OneHead {
+  static constexpr size_t rows = SIZE_MAX;
+  static constexpr size_t scales_apart = 0;
+  static constexpr size_t lines = 0;
+};
+
 /// The scores of a row in a stretch: times the scales of the keys, capped, and minus infinity for keys that
 /// it does not see.
-template <VecType V, class Format, bool kAll>
+template <VecType V, class Format, bool kAll, class Heads>
 struct RowScores {
   static constexpr size_t kOfTile = kTileKeys / V::kLanes;
   static constexpr size_t kVectors = kStretchTiles * kOfTile;
@@ -19,13 +33,13 @@ struct RowScores {
 
   KeyRange<V> range;
   float soft_cap;
-  const Stretch<V, Format>& at;    // of the first row's K/V head
-  size_t rows_of_head = SIZE_MAX;  // the scales of the next head's keys and values lie `scales_apart` floats
-  size_t scales_apart = 0;         // behind
+  const Stretch<V, Format>& at;  // of the first row's K/V head
+  Heads heads;
 
   /// Where the scales of a row are, from those of the first row on.
-  QUIRE_INLINE size_t scales_of(size_t row) const {
-    return scales_apart == 0 ? 0 : row / rows_of_head * scales_apart;
+  QUIRE_INLINE size_t scales_of(size_t row) const { return row / heads.rows * heads.scales_apart; }
+  QUIRE_INLINE void fetch(size_t row) const {
+    for (size_t n = row * heads.lines; n < (row + 1) * heads.lines; ++n) at.fetch_line(at.next_values, n);
   }
 
   /// Of the vector j, which has only been multiplied.
@@ -100,9 +114,9 @@ struct RowScores {
 
 /// Converts the scores of up to V::kLanes rows to weights and updates their maxima and sums. What is done
 /// once for a row, and would wait for itself, is done for all rows at once.
-template <VecType V, class Format, bool kAll>
+template <VecType V, class Format, bool kAll, class Heads>
 void soften(const AttentionRows<V>& rows, size_t row, size_t count,
-            const RowScores<V, Format, kAll>& scores) {
+            const RowScores<V, Format, kAll, Heads>& scores) {
   float* weights = rows.weights + row * kStretchKeys;
   V each[V::kLanes];
   for (size_t i = 0; i < V::kLanes; ++i) {
@@ -123,6 +137,7 @@ void soften(const AttentionRows<V>& rows, size_t row, size_t count,
   store(rows.max, max);
   store(rows.rescale, rescale);
   for (size_t i = 0; i < count; ++i) {
+    scores.fetch(row + i);
     each[i] = scores.weigh(weights + i * kStretchKeys, V::set1(rows.max[row + i]), scores.scales_of(row + i));
   }
   store(rows.sum, V::add(V::mul(load(rows.sum), rescale), V::sums(each)));
@@ -133,8 +148,8 @@ void soften(const AttentionRows<V>& rows, size_t row, size_t count,
 /// output is rescaled. `products(i, j)`: the vector j of the tile's row i.
 template <TileVecType V, class Format, class Products>
 bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const Products& products,
-                 const RowScores<V, Format, true>& of) {
-  using Scores = RowScores<V, Format, true>;
+                 const RowScores<V, Format, true, OneHead<V>>& of) {
+  using Scores = RowScores<V, Format, true, OneHead<V>>;
   static_assert(V::kLanes == kTileRows);
   V tops[kTileRows];
   V sums[kTileRows];
@@ -167,22 +182,22 @@ bool soften_tile(const AttentionRows<V>& rows, size_t row, size_t count, const P
   return true;
 }
 
-template <VecType V, class Format, bool kAll>
+template <VecType V, class Format, bool kAll, class Heads>
 void soften_all(const AttentionRows<V>& rows, size_t begin, size_t end,
-                const RowScores<V, Format, kAll>& scores) {
+                const RowScores<V, Format, kAll, Heads>& scores) {
   for (size_t row = begin; row < end; row += V::kLanes) {
     soften(rows, row, end - row < V::kLanes ? end - row : V::kLanes, scores);
   }
 }
 
-template <VecType V, class Format>
+template <VecType V, class Format, class Heads = OneHead<V>>
 void soften_rows(const AttentionRows<V>& rows, size_t begin, size_t end, KeyRange<V> range, float soft_cap,
-                 const Stretch<V, Format>& at, size_t rows_of_head = SIZE_MAX, size_t scales_apart = 0) {
+                 const Stretch<V, Format>& at, const Heads& heads = {}) {
   if (range.begin == 0 && range.end == kStretchKeys) {
-    const RowScores<V, Format, true> scores = {range, soft_cap, at, rows_of_head, scales_apart};
+    const RowScores<V, Format, true, Heads> scores = {range, soft_cap, at, heads};
     soften_all(rows, begin, end, scores);
   } else {
-    const RowScores<V, Format, false> scores = {range, soft_cap, at, rows_of_head, scales_apart};
+    const RowScores<V, Format, false, Heads> scores = {range, soft_cap, at, heads};
     soften_all(rows, begin, end, scores);
   }
 }

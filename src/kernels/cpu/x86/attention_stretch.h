@@ -41,7 +41,7 @@ void attend_whole_stretch(const AttentionArgs& args, const AttentionRows<V>& row
   using Products = StretchProducts<V, Format>;
   const KeyRange<V> all = {0, static_cast<int>(kStretchKeys)};
   const auto values = Products::find_values(args, rows, at, all);
-  const RowScores<V, Format, true> scores = {all, args.soft_cap, at};
+  const RowScores<V, Format, true, OneHead<V>> scores = {all, args.soft_cap, at, {}};
   float* turns[2] = {rows.weights, rows.weights + Products::kTile * kStretchKeys};
   Products::score_tile(args, rows, first, turns[0], true, at);
   for (size_t turn = 0; first < last; turn ^= 1U) {
