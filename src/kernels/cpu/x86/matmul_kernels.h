@@ -29,8 +29,11 @@ namespace quire::kernels::cpu {
 // The prefetch distance in a panel if no tiles share the next chunk: enough to cover the memory latency.
 inline constexpr size_t kPrefetchBytes = 4096;
 // The chunk size of a panel: with the activations of a tile and the next chunk, it stays in L2 for all tiles
-// of rows.
-inline constexpr size_t kChunkBytes = 256 * 1024;
+// of rows. Two tiles of 16 lanes pass it so soon that memory is the limit: what they read stays closer.
+template <class Kernel>
+constexpr size_t chunk_bytes(size_t tiles) {
+  return (tiles <= 2 && Kernel::kLanes >= 16 ? 64 : 256) * 1024;
+}
 // The bytes of the rows that are multiplied together: they are read once per panel, from L2 if a piece has
 // several panels.
 inline constexpr size_t kRowsBytes = 512 * 1024;
@@ -362,11 +365,11 @@ template <class Kernel>
 void matmul_column(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t width, size_t column,
                    size_t next_column, size_t first_tile, size_t last_tile) {
   constexpr size_t kStepBytes = kPanelWidth * Kernel::kStepK * sizeof(typename Kernel::Element);
-  constexpr size_t kChunk = kChunkBytes / kStepBytes;
   const size_t steps = args.k / Kernel::kStepK;
+  const size_t most = chunk_bytes<Kernel>(last_tile - first_tile) / kStepBytes;
   size_t step = 0;
   do {  // runs once even if K is 0
-    const size_t count = steps - step < kChunk ? steps - step : kChunk;
+    const size_t count = steps - step < most ? steps - step : most;
     const bool last = step + count == steps;
     const typename Kernel::Element* next =
         last ? panel_at<Kernel>(args, next_column, 0) : panel_at<Kernel>(args, column, step + count);
