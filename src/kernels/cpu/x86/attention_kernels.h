@@ -220,7 +220,8 @@ void attend_heads(const AttentionArgs& args, const AttentionRows<V>& rows, uint3
     }
   };
   Stretch<V, Format> at = first;
-  for (size_t head = 0; head < heads; ++head, at = at.next_head(args)) {
+  for (size_t head = 0; head < heads; ++head) {
+    if (head > 0) at = at.next_head(args);
     find(head + 1, at.next_keys);
     at.fetch_scales();
     Products::score(args, rows.apart_from(head * count), 0, args.num_tokens, base, at);
@@ -228,11 +229,12 @@ void attend_heads(const AttentionArgs& args, const AttentionRows<V>& rows, uint3
   // Memory is read while scores become weights too; from there on it is one head further ahead.
   at = first;
   find(heads + 1, at.next_values);
-  const size_t bytes = kStretchKeys * args.head_dim * sizeof(typename Format::Element);
+  const size_t lines = kStretchKeys * args.head_dim * sizeof(typename Format::Element) / kLineBytes;
   const SeveralHeads<V> several = {
-      .rows = count, .scales_apart = args.block_size, .lines = bytes / kLineBytes / (heads * count)};
+      .rows = count, .scales_apart = args.block_size, .lines = (lines + heads * count - 1) / (heads * count)};
   soften_rows<V, Format>(rows, 0, heads * count, range, args.soft_cap, at, several);
-  for (size_t head = 0; head < heads; ++head, at = at.next_head(args)) {
+  for (size_t head = 0; head < heads; ++head) {
+    if (head > 0) at = at.next_head(args);
     find(heads + head + 2, at.next_values);
     Products::accumulate(args, rows.apart_from(head * count), 0, count, at, range);
   }

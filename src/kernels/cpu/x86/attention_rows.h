@@ -88,7 +88,8 @@ struct Stretch {
   const Element* values[kStretchTiles];
   const float* key_scales[kStretchTiles];  // [kTileKeys], if Format::kScaled
   const float* value_scales[kStretchTiles];
-  const KeyElement* next_keys[kStretchTiles];  // what is read next, or the same ones
+  // What is asked for while keys or values are multiplied: what is read later, or the same ones.
+  const KeyElement* next_keys[kStretchTiles];
   const Element* next_values[kStretchTiles];
 
   /// The same keys of the next K/V head, whose K and V follow.
@@ -248,21 +249,39 @@ struct OutputTile {
     }
   }
 
-  /// Asks for what a step of the next values has for this tile, or now and then for a line.
+  /// Asks for as many of the next values as a step has: all steps of all parts of the head ask for all of
+  /// them, in turn. If not all keys are read, for those of the same keys.
+  template <bool kAll>
   QUIRE_INLINE void fetch(size_t step) const {
-    constexpr size_t kBytes = kVectors * V::kLanes * Format::kStep * sizeof(Element);
-    const size_t first = d * kStretchKeys * sizeof(Element) / kLineBytes + step * kBytes / kLineBytes;
-    if (kBytes < kLineBytes && step * kBytes % kLineBytes != 0) return;
-    QUIRE_UNROLL
-    for (size_t i = 0; i < (kBytes + kLineBytes - 1) / kLineBytes; ++i)
-      at.fetch_line(at.next_values, first + i);
+    constexpr size_t kStep = Format::kStep;
+    constexpr size_t kBytes = kVectors * V::kLanes * kStep * sizeof(Element);
+    if constexpr (kAll) {
+      if (kBytes < kLineBytes && step * kBytes % kLineBytes != 0) return;
+      const size_t first = (d * kStretchKeys * sizeof(Element) + step * kBytes) / kLineBytes;
+      QUIRE_UNROLL
+      for (size_t i = 0; i < (kBytes + kLineBytes - 1) / kLineBytes; ++i) {
+        at.fetch_line(at.next_values, first + i);
+      }
+    } else {
+      constexpr size_t kRowsOfStep = kStep / Format::kLane;
+      const size_t shift = step % (kTileKeys / kStep) * head_dim * kStep + d * Format::kLane;
+      const Element* values = at.next_values[step * kStep / kTileKeys] + shift;
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRowsOfStep; ++i) {
+        const auto* bytes = reinterpret_cast<const char*>(values + i * head_dim);
+        QUIRE_UNROLL
+        for (size_t at_byte = 0; at_byte < kBytes / kRowsOfStep; at_byte += kLineBytes) {
+          __builtin_prefetch(bytes + at_byte);
+        }
+      }
+    }
   }
 
   /// Adds the products of kStep keys, or of the kOne-th of them if that is less than kStep. `from` has their
   /// values from `d` on, `step` is their place among the weights.
-  template <size_t kOne>
+  template <size_t kOne, bool kAll>
   QUIRE_INLINE void add(const Element* from, size_t step) {
-    if constexpr (Format::kPrefetches) fetch(step);
+    if constexpr (Format::kPrefetches) fetch<kAll>(step);
     typename Format::Operand v[kVectors];
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
@@ -291,7 +310,7 @@ QUIRE_INLINE void accumulate_part(const AttentionRows<V>& rows, size_t row, size
   tile.load();
   const auto shift = [&](size_t step) { return step % kTileSteps * head_dim * kStep + d * Format::kLane; };
   const auto add_one = [&]<size_t kOne>(size_t step) __attribute__((always_inline)) {
-    tile.template add<kOne>(at.values[step / kTileSteps] + shift(step), step);
+    tile.template add<kOne, false>(at.values[step / kTileSteps] + shift(step), step);
   };
   // Of the first lanes and of the last ones, the range may have only a part.
   const auto begin = static_cast<size_t>(range.begin);
@@ -301,14 +320,21 @@ QUIRE_INLINE void accumulate_part(const AttentionRows<V>& rows, size_t row, size
     if (begin % kStep != 0) add_one.template operator()<1>(step++);
   }
   const size_t whole = end / kStep;
-  while (step < whole) {
-    const size_t of_tile = step / kTileSteps;
-    const size_t tile_end = (of_tile + 1) * kTileSteps < whole ? (of_tile + 1) * kTileSteps : whole;
-    const typename Format::Element* from = at.values[of_tile] + shift(step);
-    for (; step < tile_end; ++step) {
-      tile.template add<kStep>(from, step);
-      from += head_dim * kStep;
+  const auto add_whole = [&]<bool kAll>() __attribute__((always_inline)) {
+    while (step < whole) {
+      const size_t of_tile = step / kTileSteps;
+      const size_t tile_end = (of_tile + 1) * kTileSteps < whole ? (of_tile + 1) * kTileSteps : whole;
+      const typename Format::Element* from = at.values[of_tile] + shift(step);
+      for (; step < tile_end; ++step) {
+        tile.template add<kStep, kAll>(from, step);
+        from += head_dim * kStep;
+      }
     }
+  };
+  if (begin == 0 && end == kStretchKeys) {
+    add_whole.template operator()<true>();
+  } else {
+    add_whole.template operator()<false>();
   }
   if constexpr (kStep == 2) {
     if (step * kStep < end) add_one.template operator()<0>(step);

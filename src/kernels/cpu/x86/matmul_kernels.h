@@ -29,11 +29,10 @@ namespace quire::kernels::cpu {
 // The prefetch distance in a panel if no tiles share the next chunk: enough to cover the memory latency.
 inline constexpr size_t kPrefetchBytes = 4096;
 // The chunk size of a panel: with the activations of a tile and the next chunk, it stays in L2 for all tiles
-// of rows. Two tiles of 16 lanes pass it so soon that memory is the limit: what they read stays closer.
-template <class Kernel>
-constexpr size_t chunk_bytes(size_t tiles) {
-  return (tiles <= 2 && Kernel::kLanes >= 16 ? 64 : 256) * 1024;
-}
+// of rows.
+inline constexpr size_t kChunkBytes = 256 * 1024;
+// Of a matmul of two tiles of 16 lanes, which pass it so soon that memory is the limit: it stays closer.
+inline constexpr size_t kChunkBytesOfTwo = 64 * 1024;
 // The bytes of the rows that are multiplied together: they are read once per panel, from L2 if a piece has
 // several panels.
 inline constexpr size_t kRowsBytes = 512 * 1024;
@@ -366,11 +365,14 @@ void matmul_column(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
                    size_t next_column, size_t first_tile, size_t last_tile) {
   constexpr size_t kStepBytes = kPanelWidth * Kernel::kStepK * sizeof(typename Kernel::Element);
   const size_t steps = args.k / Kernel::kStepK;
-  const size_t most = chunk_bytes<Kernel>(last_tile - first_tile) / kStepBytes;
-  size_t step = 0;
-  do {  // runs once even if K is 0
-    const size_t count = steps - step < most ? steps - step : most;
-    const bool last = step + count == steps;
+  const bool are_two = Kernel::kLanes >= 16 && Tiles<Kernel>::row_tiles(args.m) <= 2;
+  const size_t most = (are_two ? kChunkBytesOfTwo : kChunkBytes) / kStepBytes;
+  // Of nearly the same size, for each fetches as much of the next one as it has itself.
+  const size_t chunks = steps == 0 ? 1 : (steps + most - 1) / most;
+  for (size_t index = 0; index < chunks; ++index) {  // runs once even if K is 0
+    const size_t step = index * steps / chunks;
+    const size_t count = (index + 1) * steps / chunks - step;
+    const bool last = index + 1 == chunks;
     const typename Kernel::Element* next =
         last ? panel_at<Kernel>(args, next_column, 0) : panel_at<Kernel>(args, column, step + count);
     const Chunk<Kernel> chunk = {.w = panel_at<Kernel>(args, column, step),
@@ -385,8 +387,7 @@ void matmul_column(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
     for (size_t tile = first_tile; tile < last_tile; ++tile) {
       multiply_tile<Kernel>(args, tiles, width, column, tile, chunk);
     }
-    step += count;
-  } while (step < steps);
+  }
 }
 
 /// Several tiles of rows.
