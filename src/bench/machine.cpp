@@ -90,7 +90,11 @@ double multiply_adds(kernels::IsaLevel level, WeightFormat format) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "zmm")
     return kInstructions * (integers ? 128 : 32);
   }
-  if (level == kernels::IsaLevel::kAvx2) {
+  if (level == kernels::IsaLevel::kAvx2Vnni && integers) {
+    QUIRE_TEN_CHAINS("%{vex%} vpdpbusd", "ymm")
+    return kInstructions * 64;
+  }
+  if (level == kernels::IsaLevel::kAvx2 || level == kernels::IsaLevel::kAvx2Vnni) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "ymm")
     return kInstructions * (integers ? 64 : 16);
   }

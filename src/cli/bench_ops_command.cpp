@@ -146,10 +146,9 @@ void add_bench_ops(const Flags& bench, Command& run) {
                   "Measure only the ops whose name matches this regular expression")
       .value_name("REGEX");
   command
-      .add_option(
-          "--isa", options->isa,
-          "Instruction-set level: all (that this machine has), auto (the best), reference, avx2, avx512, "
-          "avx512-vnni, avx512-bf16, amx")
+      .add_option("--isa", options->isa,
+                  "Instruction-set level: all (that this machine has), auto (the best), reference, avx2, "
+                  "avx2-vnni, avx512, avx512-vnni, avx512-bf16, amx")
       .show_default()
       .value_name("LEVEL");
   command.add_option("--repeats", options->repeats, "Measurements per op; the median is shown")

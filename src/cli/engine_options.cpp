@@ -59,8 +59,8 @@ void add_model_options(const Flags& command, startup::ModelOptions& options) {
       .value_name("N");
   command
       .add_option("--isa", options.isa,
-                  "Instruction-set level of the kernels: auto, reference, avx2, avx512, avx512-vnni, "
-                  "avx512-bf16, amx")
+                  "Instruction-set level of the kernels: auto, reference, avx2, avx2-vnni, avx512, "
+                  "avx512-vnni, avx512-bf16, amx")
       .show_default()
       .value_name("LEVEL");
   command

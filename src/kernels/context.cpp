@@ -16,6 +16,8 @@ std::string_view isa_name(IsaLevel level) {
       return "reference";
     case IsaLevel::kAvx2:
       return "avx2";
+    case IsaLevel::kAvx2Vnni:
+      return "avx2-vnni";
     case IsaLevel::kAvx512:
       return "avx512";
     case IsaLevel::kAvx512Vnni:
@@ -29,7 +31,7 @@ std::string_view isa_name(IsaLevel level) {
 }
 
 std::optional<IsaLevel> parse_isa(std::string_view name) {
-  for (const IsaLevel level : {IsaLevel::kReference, IsaLevel::kAvx2, IsaLevel::kAvx512,
+  for (const IsaLevel level : {IsaLevel::kReference, IsaLevel::kAvx2, IsaLevel::kAvx2Vnni, IsaLevel::kAvx512,
                                IsaLevel::kAvx512Vnni, IsaLevel::kAvx512Bf16, IsaLevel::kAmx}) {
     if (name == isa_name(level)) return level;
   }

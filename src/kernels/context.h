@@ -12,9 +12,9 @@ namespace quire::kernels {
 /// Which implementation of the kernels runs. Within a level the results are the same bits whatever the batch,
 /// the chunking and the number of threads; two levels agree up to rounding. For int8 and int4 matrices all
 /// levels give the same bits.
-enum class IsaLevel { kReference, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16, kAmx };
+enum class IsaLevel { kReference, kAvx2, kAvx2Vnni, kAvx512, kAvx512Vnni, kAvx512Bf16, kAmx };
 
-/// "reference", "avx2", "avx512", "avx512-vnni", "avx512-bf16" (VNNI included), "amx"
+/// "reference", "avx2", "avx2-vnni" (AVX-VNNI), "avx512", "avx512-vnni", "avx512-bf16" (VNNI included), "amx"
 std::string_view isa_name(IsaLevel level);
 std::optional<IsaLevel> parse_isa(std::string_view name);
 /// The levels that this machine supports, slowest first; kReference is always included.

@@ -86,6 +86,8 @@ bool has_its_own(kernels::IsaLevel isa, WeightFormat format) {
       return !integers && !test::kSanitized;
     case kernels::IsaLevel::kAvx2:
       return true;
+    case kernels::IsaLevel::kAvx2Vnni:
+      return integers;
     case kernels::IsaLevel::kAvx512:
       return !integers;
     case kernels::IsaLevel::kAvx512Vnni:
@@ -137,7 +139,8 @@ TEST_P(BlockModel, IsBitIdenticalInEveryWay) {
   const auto path = test::temp_dir() / "blocks.gguf";
   test::write_block_model(path, [](std::string_view) { return weight_format_name(GetParam()); });
   for (const kernels::IsaLevel isa : kernels::available_isa_levels()) {
-    if (isa != kernels::IsaLevel::kAvx2 && isa != kernels::IsaLevel::kAvx512Vnni)
+    if (isa != kernels::IsaLevel::kAvx2 && isa != kernels::IsaLevel::kAvx2Vnni &&
+        isa != kernels::IsaLevel::kAvx512Vnni)
       continue;  // those with kernels of their own
     SCOPED_TRACE(kernels::isa_name(isa));
     expect_bit_identity(path, {.compute = DType::kBF16}, isa, {2}, 8);

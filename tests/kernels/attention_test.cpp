@@ -151,7 +151,8 @@ bool rounds(kernels::IsaLevel level, DType dtype) {
 }
 /// Queries are int8.
 bool has_integer_queries(kernels::IsaLevel level, DType dtype) {
-  return level >= kernels::IsaLevel::kAvx512Vnni && dtype == DType::kI8;
+  return (level == kernels::IsaLevel::kAvx2Vnni || level >= kernels::IsaLevel::kAvx512Vnni) &&
+         dtype == DType::kI8;
 }
 
 /// A query as it is multiplied, `scale` included.
@@ -275,9 +276,10 @@ TEST_P(Attention, ARowDoesNotDependOnTheMannerItIsComputedIn) {
   }
 }
 
-/// VNNI has the attention of AVX-512, but for int8.
+/// VNNI has the attention of AVX2 or AVX-512, but for int8.
 bool has_its_own_attention(kernels::IsaLevel level, DType dtype) {
-  return level != kernels::IsaLevel::kAvx512Vnni || dtype == DType::kI8;
+  return (level != kernels::IsaLevel::kAvx2Vnni && level != kernels::IsaLevel::kAvx512Vnni) ||
+         dtype == DType::kI8;
 }
 
 /// A level may take subnormals for zeros, but then in all manners: keys that are, and products of weights.

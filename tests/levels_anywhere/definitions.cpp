@@ -349,6 +349,7 @@ void add_integers(Table& table) {
       by_lane<int32_t, int8_t>([](int32_t a, int32_t, int32_t) { return std::clamp(a, -128, 127); });
   table["_mm512_cvtepi32_epi16"] = by_lane<U, uint16_t>([](U a, U, U) { return a; });
   table["_mm512_dpbusd_epi32"] = by_index<U>(dot_bytes);
+  table["_mm256_dpbusd_avx_epi32"] = by_index<U>(dot_bytes, 32 / sizeof(U));
   table["_tile_dpbssd"] = by_tile<U>(tile_of_bytes);
   table["_tile_dpbf16ps"] = by_tile<float>(tile_of_bf16);
 }

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cctype>
 #include <cmath>
+#include <cpuid.h>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -166,6 +167,14 @@ bool runs_here(Needs needs) {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   switch (needs) {
+    case Needs::kAvxVnni: {
+      unsigned eax = 0;
+      unsigned ebx = 0;
+      unsigned ecx = 0;
+      unsigned edx = 0;
+      return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
+             (eax & (1U << 4)) != 0;
+    }
     case Needs::kAvx512:
       return avx512;
     case Needs::kVnni:
@@ -204,7 +213,8 @@ TEST_P(OnThisMachine, GiveTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Instructions, OnThisMachine,
-                         testing::Values(std::pair{"avx512", Needs::kAvx512}, std::pair{"vnni", Needs::kVnni},
+                         testing::Values(std::pair{"avx_vnni", Needs::kAvxVnni},
+                                         std::pair{"avx512", Needs::kAvx512}, std::pair{"vnni", Needs::kVnni},
                                          std::pair{"bf16", Needs::kBf16}, std::pair{"amx", Needs::kAmx}),
                          [](const auto& each) { return std::string(each.param.first); });
 
@@ -221,7 +231,8 @@ std::set<std::string> intrinsics_in(const std::string& text) {
     at = std::find_if(at, text.end(), is_part);
     const auto end = std::find_if_not(at, text.end(), is_part);
     const std::string name(at, end);
-    for (const char* prefix : {"_mm512_", "_mm256_mask_", "_mm256_maskz_", "_mm_maskz_", "_tile_"}) {
+    for (const char* prefix :
+         {"_mm512_", "_mm256_dpbusd_", "_mm256_mask_", "_mm256_maskz_", "_mm_maskz_", "_tile_"}) {
       if (name.starts_with(prefix)) found.insert(name);
     }
     at = end;

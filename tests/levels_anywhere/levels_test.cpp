@@ -16,8 +16,8 @@ using kernels::IsaLevel;
 TEST(Levels, AreAllThere) {
   if (!emulated_features().avx512) GTEST_SKIP() << "this machine has no AVX2";
   EXPECT_EQ(kernels::available_isa_levels(),
-            (std::vector<IsaLevel>{IsaLevel::kReference, IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
-                                   IsaLevel::kAvx512Bf16, IsaLevel::kAmx}));
+            (std::vector<IsaLevel>{IsaLevel::kReference, IsaLevel::kAvx2Vnni, IsaLevel::kAvx512,
+                                   IsaLevel::kAvx512Vnni, IsaLevel::kAvx512Bf16, IsaLevel::kAmx}));
   for (const IsaLevel level : kernels::available_isa_levels()) {
     EXPECT_EQ(kernels::cpu::native_table(level) == nullptr, level == IsaLevel::kReference);
   }
@@ -28,6 +28,9 @@ TEST(Levels, HaveKernelsOfTheirOwn) {
   const auto run = [](IsaLevel level, WeightFormat format) {
     return kernels::cpu::table(level).matmul[static_cast<size_t>(format)].run;
   };
+  EXPECT_EQ(run(IsaLevel::kAvx2Vnni, WeightFormat::kInt8), kernels::cpu::avx2_vnni::kInt8.run);
+  EXPECT_EQ(run(IsaLevel::kAvx2Vnni, WeightFormat::kInt4), kernels::cpu::avx2_vnni::kInt4.run);
+  EXPECT_EQ(run(IsaLevel::kAvx2Vnni, WeightFormat::kQ4_K), kernels::cpu::avx2_vnni::kBlocks[2].run);
   EXPECT_EQ(run(IsaLevel::kAvx512Vnni, WeightFormat::kInt8), kernels::cpu::avx512_vnni::kInt8.run);
   EXPECT_EQ(run(IsaLevel::kAvx512Bf16, WeightFormat::kBF16), kernels::cpu::avx512_bf16::kBf16.run);
   EXPECT_EQ(run(IsaLevel::kAmx, WeightFormat::kBF16), kernels::cpu::amx::kBf16.run);
@@ -41,6 +44,7 @@ TEST(Levels, HaveAttentionOfTheirOwn) {
   const auto of = [](IsaLevel level, DType dtype) {
     return kernels::cpu::table(level).attention[kernels::cpu::kv_index(dtype)];
   };
+  EXPECT_EQ(of(IsaLevel::kAvx2Vnni, DType::kI8), kernels::cpu::avx2_vnni::kInt8Attention);
   EXPECT_EQ(of(IsaLevel::kAvx512Vnni, DType::kI8), kernels::cpu::avx512_vnni::kInt8Attention);
   EXPECT_EQ(of(IsaLevel::kAvx512Bf16, DType::kI8), kernels::cpu::avx512_bf16::kInt8Attention);
   EXPECT_EQ(of(IsaLevel::kAvx512Bf16, DType::kBF16), kernels::cpu::avx512_bf16::kBf16Attention);
@@ -55,10 +59,11 @@ TEST(Levels, AreInTheOrderOfTheirSpeed) {
   emulated_features().bf16_dot_is_slow = true;
   const std::vector<IsaLevel> slow = kernels::cpu::native_levels();
   emulated_features().bf16_dot_is_slow = false;
-  EXPECT_EQ(slow, (std::vector<IsaLevel>{IsaLevel::kAvx512, IsaLevel::kAvx512Bf16, IsaLevel::kAvx512Vnni,
-                                         IsaLevel::kAmx}));
-  EXPECT_EQ(kernels::cpu::native_levels(), (std::vector<IsaLevel>{IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
-                                                                  IsaLevel::kAvx512Bf16, IsaLevel::kAmx}));
+  EXPECT_EQ(slow, (std::vector<IsaLevel>{IsaLevel::kAvx2Vnni, IsaLevel::kAvx512, IsaLevel::kAvx512Bf16,
+                                         IsaLevel::kAvx512Vnni, IsaLevel::kAmx}));
+  EXPECT_EQ(kernels::cpu::native_levels(),
+            (std::vector<IsaLevel>{IsaLevel::kAvx2Vnni, IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
+                                   IsaLevel::kAvx512Bf16, IsaLevel::kAmx}));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct ProbeOperands {
   std::byte* memory;  // for loads and stores under the mask
 };
 
-enum class Needs : uint8_t { kAvx512, kVnni, kBf16, kAmx };
+enum class Needs : uint8_t { kAvxVnni, kAvx512, kVnni, kBf16, kAmx };
 
 struct Probe {
   const char* name;  // of the intrinsic, and what it is given as a constant

@@ -13,6 +13,9 @@ QUIRE_EMULATED __m256i quire_dpbusd(__m256i sum, __m256i a, __m256i b) {
   return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
 }
 QUIRE_OF_THREE(__m512i, _mm512_dpbusd_epi32, quire_dpbusd)
+QUIRE_EMULATED __m256i _mm256_dpbusd_avx_epi32(__m256i sum, __m256i a, __m256i b) {
+  return quire_dpbusd(sum, a, b);
+}
 
 // The operands of VDPBF16PS as f32, a half of a register at a time.
 QUIRE_EMULATED __m256 quire_even_bf16(__m256i a) { return _mm256_castsi256_ps(_mm256_slli_epi32(a, 16)); }

@@ -4,6 +4,7 @@
 #include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
+#include "kernels/cpu/x86/vnni_avx512.h"
 
 // Attention with the tile registers of AMX, 16 query rows at a time: queries and weights are rounded to bf16,
 // as DotPairs of avx512_bf16.cpp does, and each element adds the products of 32 or 16 dimensions, or of 32
@@ -42,7 +43,7 @@ struct PairsOfKeys {
 };
 /// bf16 in pairs, or what values of int8 were widened to.
 template <bool kScales>
-struct Pairs : std::conditional_t<kScales, IntegerKeys, PairsOfKeys> {
+struct Pairs : std::conditional_t<kScales, IntegerKeys<avx512_vnni::ShiftedDot>, PairsOfKeys> {
   using Stored = StoredPairs;
   using Element = uint16_t;
   using Wide = void;
@@ -67,7 +68,7 @@ struct Pairs : std::conditional_t<kScales, IntegerKeys, PairsOfKeys> {
 };
 
 /// int8, of which each integer is a bf16 exactly.
-struct Bytes : IntegerKeys {
+struct Bytes : IntegerKeys<avx512_vnni::ShiftedDot> {
   using Stored = StoredBytes;
   using Element = int8_t;
   using Wide = Pairs<true>;
@@ -230,7 +231,7 @@ struct FewRowsProducts {
   static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const At& at) {
     if constexpr (Format::kIntegerKeys) {
-      IntegerProducts<Format>::score(args, rows, begin, end, base, at);
+      IntegerProducts<avx512_vnni::ShiftedDot, Format>::score(args, rows, begin, end, base, at);
     } else {
       const auto end_key = static_cast<size_t>(visible<Vec>(args, end - 1, base).end);
       amx::score_few_rows<typename Format::Stored>(rows, size_t{begin} * args.group, size_t{end} * args.group,

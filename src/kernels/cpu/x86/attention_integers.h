@@ -2,15 +2,21 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <immintrin.h>
 #include <type_traits>
 
 #include "kernels/cpu/x86/attention_stretch.h"
-#include "kernels/cpu/x86/vec_avx512.h"
 
 // Products of queries with keys of int8 as integers, which are exact: however they are computed, the bits are
 // the same. A query is rounded to int8 by its largest magnitude, as a key is (SageAttention, Zhang et al.
 // 2025).
+//
+// A `Dot` is what VPDPBUSD does with a level's registers:
+//   Vec, Sum        kLanes f32, and as many i32
+//   kTiles          of how many tiles of keys the sums of four rows fit the registers
+//   unsigned_bytes  bytes with 128 added
+//   multiply_add    four products a lane of signed and unsigned bytes, added to a Sum
+//   stay            keeps a Sum in its register at this place: GCC 12 copies each one twice and more
+//   otherwise
 namespace quire::kernels::cpu {
 
 /// A query in the memory of a row of factors, [padded_dim] floats.
@@ -56,78 +62,95 @@ class IntegerQuery {
 };
 
 /// What a format has whose keys are multiplied so.
+template <class Dot>
 struct IntegerKeys {
   using KeyElement = int8_t;
   static constexpr bool kIntegerKeys = true;
   static QUIRE_INLINE void keep_query(const AttentionArgs& args, const float* q, float* factors,
                                       size_t padded_dim) {
-    IntegerQuery<avx512::Vec>(factors, padded_dim).set(q, args.head_dim, args.scale);
+    IntegerQuery<typename Dot::Vec>(factors, padded_dim).set(q, args.head_dim, args.scale);
   }
 };
 
 /// A format of values with such keys.
-template <class Values>
-struct WithIntegerKeys : Values, IntegerKeys {
-  using KeyElement = IntegerKeys::KeyElement;
+template <class Dot, class Values>
+struct WithIntegerKeys : Values, IntegerKeys<Dot> {
+  using KeyElement = typename IntegerKeys<Dot>::KeyElement;
   static constexpr bool kIntegerKeys = true;
-  using Wide =
-      std::conditional_t<std::is_void_v<typename Values::Wide>, void, WithIntegerKeys<typename Values::Wide>>;
+  using Wide = std::conditional_t<std::is_void_v<typename Values::Wide>, void,
+                                  WithIntegerKeys<Dot, typename Values::Wide>>;
 };
 
 /// Scores of kRows rows for a stretch.
-template <VecType V, class Format, size_t kRows>
+template <class Dot, class Format, size_t kRows, class V = typename Dot::Vec>
 __attribute__((noinline)) void score_integers(const AttentionRows<V>& rows, size_t row,
                                               const Stretch<V, Format>& at, bool fetches, size_t head_dim) {
-  static_assert(kTileKeys * kInt8KeyStep == kLineBytes);
+  using Sum = typename Dot::Sum;
+  constexpr size_t kVectors = kTileKeys / V::kLanes;  // of a tile
+  static_assert(kTileKeys * kInt8KeyStep == kLineBytes && kStretchTiles % Dot::kTiles == 0);
   const size_t steps = head_dim / kInt8KeyStep;
   const auto query = [&](size_t i) {
     return IntegerQuery<V>(rows.q + (row + i) * rows.padded_dim, rows.padded_dim);
   };
-  __m512i sums[kRows][kStretchTiles];
-  QUIRE_UNROLL
-  for (size_t i = 0; i < kRows; ++i) {
+  for (size_t tile = 0; tile < kStretchTiles; tile += Dot::kTiles) {
+    Sum sums[kRows][Dot::kTiles][kVectors];
     QUIRE_UNROLL
-    for (size_t j = 0; j < kStretchTiles; ++j) sums[i][j] = _mm512_set1_epi32(*query(i).offset);
-  }
-  const __m512i least = _mm512_set1_epi8(-128);
-  for (size_t step = 0; step < steps; ++step) {
-    __m512i k[kStretchTiles];
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kStretchTiles; ++j) {
-      if (fetches) at.fetch_line(at.next_keys, step * kStretchTiles + j);
-      const __m512i fours = _mm512_loadu_si512(at.keys[j] + step * kLineBytes);
-      k[j] = _mm512_sub_epi8(fours, least);  // 128 added, as unsigned
+    for (size_t i = 0; i < kRows; ++i) {
+      const Sum offset = Sum::set4(reinterpret_cast<const uint8_t*>(query(i).offset));
+      QUIRE_UNROLL
+      for (size_t j = 0; j < Dot::kTiles; ++j) {
+        QUIRE_UNROLL
+        for (size_t k = 0; k < kVectors; ++k) sums[i][j][k] = offset;
+      }
+    }
+    for (size_t step = 0; step < steps; ++step) {
+      Sum keys[Dot::kTiles][kVectors];
+      QUIRE_UNROLL
+      for (size_t j = 0; j < Dot::kTiles; ++j) {
+        if (fetches) at.fetch_line(at.next_keys, tile * steps + step * Dot::kTiles + j);
+        const auto* line = reinterpret_cast<const float*>(at.keys[tile + j] + step * kLineBytes);
+        QUIRE_UNROLL
+        for (size_t k = 0; k < kVectors; ++k)
+          keys[j][k] = Dot::unsigned_bytes(Sum::load(line + k * V::kLanes));
+      }
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        const auto* four = reinterpret_cast<const uint8_t*>(query(i).values + step * kInt8KeyStep);
+        const Sum x = Sum::set4(four);
+        QUIRE_UNROLL
+        for (size_t j = 0; j < Dot::kTiles; ++j) {
+          QUIRE_UNROLL
+          for (size_t k = 0; k < kVectors; ++k) {
+            sums[i][j][k] = Dot::multiply_add(sums[i][j][k], x, keys[j][k]);
+            Dot::stay(sums[i][j][k]);
+          }
+        }
+      }
     }
     QUIRE_UNROLL
     for (size_t i = 0; i < kRows; ++i) {
-      int four = 0;
-      __builtin_memcpy(&four, query(i).values + step * kInt8KeyStep, sizeof four);
+      const V scale = V::set1(*query(i).scale);
+      float* weights = rows.weights + (row + i) * kStretchKeys + tile * kTileKeys;
       QUIRE_UNROLL
-      for (size_t j = 0; j < kStretchTiles; ++j) {
-        sums[i][j] = _mm512_dpbusd_epi32(sums[i][j], k[j], _mm512_set1_epi32(four));
+      for (size_t j = 0; j < Dot::kTiles; ++j) {
+        QUIRE_UNROLL
+        for (size_t k = 0; k < kVectors; ++k) {
+          V::store(weights + j * kTileKeys + k * V::kLanes, V::mul(Sum::to_float(sums[i][j][k]), scale));
+        }
       }
-    }
-  }
-  QUIRE_UNROLL
-  for (size_t i = 0; i < kRows; ++i) {
-    const V scale = V::set1(*query(i).scale);
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kStretchTiles; ++j) {
-      V::store(rows.weights + (row + i) * kStretchKeys + j * V::kLanes,
-               V::mul({_mm512_cvtepi32_ps(sums[i][j])}, scale));
     }
   }
 }
 
 /// Products with keys by VPDPBUSD, with values as VectorProducts has them.
-template <class Format>
-struct IntegerProducts : VectorProducts<avx512::Vec, Format> {
-  using Vec = avx512::Vec;
+template <class Dot, class Format>
+struct IntegerProducts : VectorProducts<typename Dot::Vec, Format> {
+  using Vec = typename Dot::Vec;
   static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
                     uint32_t /*base*/, const Stretch<Vec, Format>& at) {
     const size_t first = size_t{begin} * args.group;
     for_row_tiles<Vec, 4>(first, size_t{end} * args.group, [&]<size_t kRows>(size_t row) {
-      score_integers<Vec, Format, kRows>(rows, row, at, row == first, args.head_dim);
+      score_integers<Dot, Format, kRows>(rows, row, at, row == first, args.head_dim);
     });
   }
 };

@@ -3,6 +3,7 @@
 #include "kernels/cpu/x86/matmul_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
+#include "kernels/cpu/x86/vnni_avx512.h"
 
 namespace quire::kernels::cpu::avx512_bf16 {
 namespace {
@@ -105,7 +106,7 @@ struct DotValues : DotPairs {
   }
 };
 
-using DotBytes = WithIntegerKeys<DotValues>;
+using DotBytes = WithIntegerKeys<avx512_vnni::ShiftedDot, DotValues>;
 
 }  // namespace
 }  // namespace quire::kernels::cpu::avx512_bf16
@@ -113,10 +114,11 @@ using DotBytes = WithIntegerKeys<DotValues>;
 namespace quire::kernels::cpu {
 
 template <>
-struct StretchProducts<avx512::Vec, avx512_bf16::DotBytes> : IntegerProducts<avx512_bf16::DotBytes> {};
+struct StretchProducts<avx512::Vec, avx512_bf16::DotBytes>
+    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_bf16::DotBytes> {};
 template <>
 struct StretchProducts<avx512::Vec, avx512_bf16::DotBytes::Wide>
-    : IntegerProducts<avx512_bf16::DotBytes::Wide> {};
+    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_bf16::DotBytes::Wide> {};
 
 }  // namespace quire::kernels::cpu
 

@@ -4,20 +4,10 @@
 #include "kernels/cpu/x86/matmul_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
+#include "kernels/cpu/x86/vnni_avx512.h"
 
 namespace quire::kernels::cpu::avx512_vnni {
 namespace {
-
-/// VPDPBUSD: four products of activations (as int8 + 128) and weights a lane and instruction.
-struct ShiftedDot {
-  using Vec = avx512::Vec;
-  using Sum = avx512::IntVec;
-  static constexpr bool kShifted = true;
-  static constexpr size_t kTemporaries = 1;
-  static QUIRE_INLINE Sum multiply_add(Sum sum, Sum w, Sum x) {
-    return {_mm512_dpbusd_epi32(sum.v, x.v, w.v)};
-  }
-};
 
 /// Types of this file's own, so that their functions are.
 struct Int4 : avx512::Int4 {};
@@ -27,7 +17,7 @@ struct FewInt4 : avx512::Int4 {
 };
 
 struct I8 : avx512::I8 {};
-using Bytes = WithIntegerKeys<Singles<avx512::Vec, I8>>;
+using Bytes = WithIntegerKeys<ShiftedDot, Singles<avx512::Vec, I8>>;
 
 }  // namespace
 }  // namespace quire::kernels::cpu::avx512_vnni
@@ -35,9 +25,11 @@ using Bytes = WithIntegerKeys<Singles<avx512::Vec, I8>>;
 namespace quire::kernels::cpu {
 
 template <>
-struct StretchProducts<avx512::Vec, avx512_vnni::Bytes> : IntegerProducts<avx512_vnni::Bytes> {};
+struct StretchProducts<avx512::Vec, avx512_vnni::Bytes>
+    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_vnni::Bytes> {};
 template <>
-struct StretchProducts<avx512::Vec, avx512_vnni::Bytes::Wide> : IntegerProducts<avx512_vnni::Bytes::Wide> {};
+struct StretchProducts<avx512::Vec, avx512_vnni::Bytes::Wide>
+    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_vnni::Bytes::Wide> {};
 
 }  // namespace quire::kernels::cpu
 

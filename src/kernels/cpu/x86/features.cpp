@@ -24,6 +24,15 @@ bool has_f16c() {
 
 bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
+/// Clang 16's __builtin_cpu_supports does not know this one either.
+bool runs_avx2_vnni() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return runs_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1U << 4)) != 0;
+}
+
 bool runs_avx512() {
   return avx512::kCompiled && runs_avx2() && __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -60,6 +69,7 @@ bool bf16_dot_is_slow() { return __builtin_cpu_is("intel"); }
 
 const Features& features() {
   static const Features kHere = {.avx2 = runs_avx2(),
+                                 .avx2_vnni = runs_avx2_vnni(),
                                  .avx512 = runs_avx512(),
                                  .vnni = runs_vnni(),
                                  .bf16 = runs_bf16(),

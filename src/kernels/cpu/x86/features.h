@@ -6,6 +6,7 @@ namespace quire::kernels::cpu {
 /// registers for every thread, and they are compiled in.
 struct Features {
   bool avx2;              // with FMA and F16C
+  bool avx2_vnni;         // AVX-VNNI: VPDPBUSD of 256 bits without AVX-512
   bool avx512;            // F, BW, DQ and VL
   bool vnni;              // of AVX-512
   bool bf16;              // of AVX-512

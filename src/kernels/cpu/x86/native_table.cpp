@@ -19,6 +19,15 @@ KernelTable with_blocks(KernelTable table, const MatmulKernel (&blocks)[4]) {
   return table;
 }
 
+/// All of AVX2, with integers multiplied by AVX-VNNI.
+KernelTable avx2_with_vnni() {
+  KernelTable made = with_blocks(avx2::kTable, avx2_vnni::kBlocks);
+  set(made, WeightFormat::kInt8, avx2_vnni::kInt8);
+  set(made, WeightFormat::kInt4, avx2_vnni::kInt4);
+  made.attention[kv_index(DType::kI8)] = avx2_vnni::kInt8Attention;
+  return made;
+}
+
 /// All of AVX-512, with matmuls of its own.
 KernelTable avx512_with(IsaLevel level) {
   const bool tiles = level == IsaLevel::kAmx;
@@ -47,6 +56,7 @@ KernelTable avx512_with(IsaLevel level) {
 const KernelTable* native_table(IsaLevel level) {
   const Features& here = features();
   static const KernelTable avx2 = with_blocks(avx2::kTable, avx2::kBlocks);
+  static const KernelTable avx2_vnni = avx2_with_vnni();
   static const KernelTable avx512 = with_blocks(avx512::kTable, avx2::kBlocks);
   static const KernelTable with_vnni = avx512_with(IsaLevel::kAvx512Vnni);
   static const KernelTable with_bf16 = avx512_with(IsaLevel::kAvx512Bf16);
@@ -54,6 +64,8 @@ const KernelTable* native_table(IsaLevel level) {
   switch (level) {
     case IsaLevel::kAvx2:
       return here.avx2 ? &avx2 : nullptr;
+    case IsaLevel::kAvx2Vnni:
+      return here.avx2_vnni ? &avx2_vnni : nullptr;
     case IsaLevel::kAvx512:
       return here.avx512 ? &avx512 : nullptr;
     case IsaLevel::kAvx512Vnni:
@@ -69,9 +81,9 @@ const KernelTable* native_table(IsaLevel level) {
 }
 
 std::vector<IsaLevel> native_levels() {
-  std::vector<IsaLevel> order = {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
-                                 IsaLevel::kAvx512Bf16, IsaLevel::kAmx};
-  if (features().bf16_dot_is_slow) std::swap(order[2], order[3]);
+  std::vector<IsaLevel> order = {IsaLevel::kAvx2,       IsaLevel::kAvx2Vnni,   IsaLevel::kAvx512,
+                                 IsaLevel::kAvx512Vnni, IsaLevel::kAvx512Bf16, IsaLevel::kAmx};
+  if (features().bf16_dot_is_slow) std::swap(order[3], order[4]);
   std::erase_if(order, [](IsaLevel level) { return native_table(level) == nullptr; });
   return order;
 }

@@ -11,6 +11,12 @@ namespace avx2 {
 extern const KernelTable kTable;
 extern const MatmulKernel kBlocks[4];
 }  // namespace avx2
+namespace avx2_vnni {
+extern const MatmulKernel kInt8;
+extern const MatmulKernel kInt4;
+extern const MatmulKernel kBlocks[4];
+extern const AttentionKernel kInt8Attention;
+}  // namespace avx2_vnni
 namespace avx512 {
 /// Whether AVX-512 and AMX are compiled in; if not, their tables are empty (cpu/no_avx512).
 extern const bool kCompiled;

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cpu/x86/vec_avx2.h"
+
+namespace quire::kernels::cpu::avx2_vnni {
+
+/// See avx512_vnni::ShiftedDot; this is the instruction of AVX-VNNI.
+struct ShiftedDot {
+  using Vec = avx2::Vec;
+  using Sum = avx2::IntVec;
+  static constexpr bool kShifted = true;
+  static constexpr size_t kTemporaries = 1;
+  static constexpr size_t kTiles = 1;
+  static QUIRE_INLINE Sum unsigned_bytes(Sum bytes) {
+    return {_mm256_sub_epi8(bytes.v, _mm256_set1_epi8(-128))};
+  }
+  static QUIRE_INLINE Sum multiply_add(Sum sum, Sum w, Sum x) {
+    return {_mm256_dpbusd_avx_epi32(sum.v, x.v, w.v)};
+  }
+  static QUIRE_INLINE void stay(Sum& sum) { asm("" : "+x"(sum.v)); }
+};
+
+}  // namespace quire::kernels::cpu::avx2_vnni
