@@ -85,14 +85,14 @@ double multiply_adds(kernels::IsaLevel level, WeightFormat format) {
     QUIRE_TEN_CHAINS("vdpbf16ps", "zmm")
     return kInstructions * 64;
   }
+  if (level == kernels::IsaLevel::kAvx2Vnni && integers) {
+    QUIRE_TEN_CHAINS("%{vex%} vpdpbusd", "ymm")
+    return kInstructions * 64;
+  }
   // int8 without VNNI takes three instructions for what it is counted as here.
   if (level >= kernels::IsaLevel::kAvx512) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "zmm")
     return kInstructions * (integers ? 128 : 32);
-  }
-  if (level == kernels::IsaLevel::kAvx2Vnni && integers) {
-    QUIRE_TEN_CHAINS("%{vex%} vpdpbusd", "ymm")
-    return kInstructions * 64;
   }
   if (level == kernels::IsaLevel::kAvx2 || level == kernels::IsaLevel::kAvx2Vnni) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "ymm")

@@ -77,8 +77,8 @@ TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
   }
 }
 
-/// Whether a level has kernels of its own for a format; else it is the level's before it. The plain loops of
-/// the reference are for floating point, and without sanitizers.
+/// Whether a level has kernels of its own for a format; else it is that of a level before it. The plain loops
+/// of the reference are for floating point, and without sanitizers.
 bool has_its_own(kernels::IsaLevel isa, WeightFormat format) {
   const bool integers = format >= WeightFormat::kInt8;
   switch (isa) {

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cctype>
 #include <cmath>
-#include <cpuid.h>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -167,14 +166,8 @@ bool runs_here(Needs needs) {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   switch (needs) {
-    case Needs::kAvxVnni: {
-      unsigned eax = 0;
-      unsigned ebx = 0;
-      unsigned ecx = 0;
-      unsigned edx = 0;
-      return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
-             (eax & (1U << 4)) != 0;
-    }
+    case Needs::kAvxVnni:
+      return avx512 && __builtin_cpu_supports("avxvnni");  // the real probes are compiled with AVX-512
     case Needs::kAvx512:
       return avx512;
     case Needs::kVnni:
@@ -231,8 +224,8 @@ std::set<std::string> intrinsics_in(const std::string& text) {
     at = std::find_if(at, text.end(), is_part);
     const auto end = std::find_if_not(at, text.end(), is_part);
     const std::string name(at, end);
-    for (const char* prefix :
-         {"_mm512_", "_mm256_dpbusd_", "_mm256_mask_", "_mm256_maskz_", "_mm_maskz_", "_tile_"}) {
+    for (const char* prefix : {"_mm512_", "_mm256_dpbus", "_mm256_dpwss", "_mm256_mask_", "_mm256_maskz_",
+                               "_mm_maskz_", "_tile_"}) {
       if (name.starts_with(prefix)) found.insert(name);
     }
     at = end;

@@ -5,6 +5,7 @@
 
 #include "kernels/context.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cpu/x86/pack_tables.h"
 #include "kernels/cpu/x86/tables.h"
 #include "tests/levels_anywhere/features.h"
 
@@ -30,7 +31,10 @@ TEST(Levels, HaveKernelsOfTheirOwn) {
   };
   EXPECT_EQ(run(IsaLevel::kAvx2Vnni, WeightFormat::kInt8), kernels::cpu::avx2_vnni::kInt8.run);
   EXPECT_EQ(run(IsaLevel::kAvx2Vnni, WeightFormat::kInt4), kernels::cpu::avx2_vnni::kInt4.run);
-  EXPECT_EQ(run(IsaLevel::kAvx2Vnni, WeightFormat::kQ4_K), kernels::cpu::avx2_vnni::kBlocks[2].run);
+  for (size_t i = 0; i < 4; ++i) {
+    const auto format = static_cast<WeightFormat>(static_cast<size_t>(WeightFormat::kQ8_0) + i);
+    EXPECT_EQ(run(IsaLevel::kAvx2Vnni, format), kernels::cpu::avx2_vnni::kBlocks[i].run);
+  }
   EXPECT_EQ(run(IsaLevel::kAvx512Vnni, WeightFormat::kInt8), kernels::cpu::avx512_vnni::kInt8.run);
   EXPECT_EQ(run(IsaLevel::kAvx512Bf16, WeightFormat::kBF16), kernels::cpu::avx512_bf16::kBf16.run);
   EXPECT_EQ(run(IsaLevel::kAmx, WeightFormat::kBF16), kernels::cpu::amx::kBf16.run);
@@ -51,6 +55,27 @@ TEST(Levels, HaveAttentionOfTheirOwn) {
   EXPECT_EQ(of(IsaLevel::kAmx, DType::kI8), kernels::cpu::amx::kInt8Attention);
   EXPECT_EQ(of(IsaLevel::kAmx, DType::kBF16), kernels::cpu::amx::kBf16Attention);
   EXPECT_EQ(of(IsaLevel::kAvx512Vnni, DType::kBF16), of(IsaLevel::kAvx512, DType::kBF16));
+}
+
+// A machine with AVX-VNNI may have no AVX-512: all else must be of AVX2.
+TEST(Levels, WithoutAvx512HaveNothingOfIt) {
+  if (!emulated_features().avx512) GTEST_SKIP() << "this machine has no AVX2";
+  const kernels::cpu::KernelTable& table = kernels::cpu::table(IsaLevel::kAvx2Vnni);
+  const kernels::cpu::KernelTable& avx2 = kernels::cpu::avx2::kTable;
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+    const auto i = static_cast<size_t>(format);
+    EXPECT_EQ(table.matmul[i].run, avx2.matmul[i].run);
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const size_t i = kernels::cpu::kv_index(dtype);
+    EXPECT_EQ(table.attention[i], avx2.attention[i]);
+  }
+  EXPECT_EQ(table.quantize, avx2.quantize);
+  EXPECT_EQ(table.merge_spans, avx2.merge_spans);
+  EXPECT_EQ(table.rms_norm, avx2.rms_norm);
+  EXPECT_EQ(table.rope, avx2.rope);
+  EXPECT_EQ(table.route, avx2.route);
+  EXPECT_EQ(kernels::cpu::native_pack_table(IsaLevel::kAvx2Vnni), &kernels::cpu::avx2::kPackTable);
 }
 
 // Where VDPBF16PS is slower than VFMADD, its level is before the one without it.

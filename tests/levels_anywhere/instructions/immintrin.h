@@ -1,8 +1,8 @@
 #pragma once
 
-// Found in the place of the compiler's <immintrin.h> where a source of AVX-512 or AMX is compiled for
-// machines that have only AVX2 (docs/levels-anywhere.md). Of each intrinsic that the kernels use there is a
-// function of the same name, which gives what Intel's Software Developer's Manual, volume 2, says that the
+// Found in the place of the compiler's <immintrin.h> where a source of AVX-VNNI, AVX-512 or AMX is compiled
+// for machines that have only AVX2 (docs/levels-anywhere.md). Of each intrinsic that the kernels use there is
+// a function of the same name, which gives what Intel's Software Developer's Manual, volume 2, says that the
 // instruction gives. A kernel that uses another does not compile here: write the function, and its row in
 // probes.h.
 //

@@ -43,7 +43,7 @@ struct PairsOfKeys {
 };
 /// bf16 in pairs, or what values of int8 were widened to.
 template <bool kScales>
-struct Pairs : std::conditional_t<kScales, IntegerKeys<avx512_vnni::ShiftedDot>, PairsOfKeys> {
+struct Pairs : std::conditional_t<kScales, IntegerKeys<Vec>, PairsOfKeys> {
   using Stored = StoredPairs;
   using Element = uint16_t;
   using Wide = void;
@@ -68,7 +68,7 @@ struct Pairs : std::conditional_t<kScales, IntegerKeys<avx512_vnni::ShiftedDot>,
 };
 
 /// int8, of which each integer is a bf16 exactly.
-struct Bytes : IntegerKeys<avx512_vnni::ShiftedDot> {
+struct Bytes : IntegerKeys<Vec> {
   using Stored = StoredBytes;
   using Element = int8_t;
   using Wide = Pairs<true>;

@@ -12,11 +12,9 @@
 //
 // A `Dot` is what VPDPBUSD does with a level's registers:
 //   Vec, Sum        kLanes f32, and as many i32
-//   kTiles          of how many tiles of keys the sums of four rows fit the registers
+//   key_tiles       for so many rows, up to four: the tiles of keys whose sums fit the registers
 //   unsigned_bytes  bytes with 128 added
-//   multiply_add    four products a lane of signed and unsigned bytes, added to a Sum
-//   stay            keeps a Sum in its register at this place: GCC 12 copies each one twice and more
-//   otherwise
+//   multiply_add    (sum, signed bytes, unsigned bytes): sum + four products a lane
 namespace quire::kernels::cpu {
 
 /// A query in the memory of a row of factors, [padded_dim] floats.
@@ -28,7 +26,7 @@ class IntegerQuery {
         scale(row + padded_dim / sizeof(float)),
         offset(reinterpret_cast<int32_t*>(scale) + 1) {}
 
-  int8_t* values;   // [padded_dim]; zeros follow the head's dimensions
+  int8_t* values;   // [padded_dim]; zeros follow the head's dimensions up to a multiple of V::kLanes
   float* scale;     // what a product is times to be a score
   int32_t* offset;  // -128 times the sum of the values: for keys that have 128 added
 
@@ -62,20 +60,20 @@ class IntegerQuery {
 };
 
 /// What a format has whose keys are multiplied so.
-template <class Dot>
+template <VecType V>
 struct IntegerKeys {
   using KeyElement = int8_t;
   static constexpr bool kIntegerKeys = true;
   static QUIRE_INLINE void keep_query(const AttentionArgs& args, const float* q, float* factors,
                                       size_t padded_dim) {
-    IntegerQuery<typename Dot::Vec>(factors, padded_dim).set(q, args.head_dim, args.scale);
+    IntegerQuery<V>(factors, padded_dim).set(q, args.head_dim, args.scale);
   }
 };
 
 /// A format of values with such keys.
 template <class Dot, class Values>
-struct WithIntegerKeys : Values, IntegerKeys<Dot> {
-  using KeyElement = typename IntegerKeys<Dot>::KeyElement;
+struct WithIntegerKeys : Values, IntegerKeys<typename Dot::Vec> {
+  using KeyElement = typename IntegerKeys<typename Dot::Vec>::KeyElement;
   static constexpr bool kIntegerKeys = true;
   using Wide = std::conditional_t<std::is_void_v<typename Values::Wide>, void,
                                   WithIntegerKeys<Dot, typename Values::Wide>>;
@@ -87,27 +85,29 @@ __attribute__((noinline)) void score_integers(const AttentionRows<V>& rows, size
                                               const Stretch<V, Format>& at, bool fetches, size_t head_dim) {
   using Sum = typename Dot::Sum;
   constexpr size_t kVectors = kTileKeys / V::kLanes;  // of a tile
-  static_assert(kTileKeys * kInt8KeyStep == kLineBytes && kStretchTiles % Dot::kTiles == 0);
+  constexpr size_t kTiles = Dot::key_tiles(kRows);
+  static_assert(kTileKeys * kInt8KeyStep == kLineBytes && kTileKeys % V::kLanes == 0 &&
+                kStretchTiles % kTiles == 0);
   const size_t steps = head_dim / kInt8KeyStep;
   const auto query = [&](size_t i) {
     return IntegerQuery<V>(rows.q + (row + i) * rows.padded_dim, rows.padded_dim);
   };
-  for (size_t tile = 0; tile < kStretchTiles; tile += Dot::kTiles) {
-    Sum sums[kRows][Dot::kTiles][kVectors];
+  for (size_t tile = 0; tile < kStretchTiles; tile += kTiles) {
+    Sum sums[kRows][kTiles][kVectors];
     QUIRE_UNROLL
     for (size_t i = 0; i < kRows; ++i) {
       const Sum offset = Sum::set4(reinterpret_cast<const uint8_t*>(query(i).offset));
       QUIRE_UNROLL
-      for (size_t j = 0; j < Dot::kTiles; ++j) {
+      for (size_t j = 0; j < kTiles; ++j) {
         QUIRE_UNROLL
         for (size_t k = 0; k < kVectors; ++k) sums[i][j][k] = offset;
       }
     }
     for (size_t step = 0; step < steps; ++step) {
-      Sum keys[Dot::kTiles][kVectors];
+      Sum keys[kTiles][kVectors];
       QUIRE_UNROLL
-      for (size_t j = 0; j < Dot::kTiles; ++j) {
-        if (fetches) at.fetch_line(at.next_keys, tile * steps + step * Dot::kTiles + j);
+      for (size_t j = 0; j < kTiles; ++j) {
+        if (fetches) at.fetch_line(at.next_keys, tile * steps + step * kTiles + j);
         const auto* line = reinterpret_cast<const float*>(at.keys[tile + j] + step * kLineBytes);
         QUIRE_UNROLL
         for (size_t k = 0; k < kVectors; ++k)
@@ -116,13 +116,12 @@ __attribute__((noinline)) void score_integers(const AttentionRows<V>& rows, size
       QUIRE_UNROLL
       for (size_t i = 0; i < kRows; ++i) {
         const auto* four = reinterpret_cast<const uint8_t*>(query(i).values + step * kInt8KeyStep);
-        const Sum x = Sum::set4(four);
+        const Sum of_query = Sum::set4(four);
         QUIRE_UNROLL
-        for (size_t j = 0; j < Dot::kTiles; ++j) {
+        for (size_t j = 0; j < kTiles; ++j) {
           QUIRE_UNROLL
           for (size_t k = 0; k < kVectors; ++k) {
-            sums[i][j][k] = Dot::multiply_add(sums[i][j][k], x, keys[j][k]);
-            Dot::stay(sums[i][j][k]);
+            sums[i][j][k] = Sum::in_order(Dot::multiply_add(sums[i][j][k], of_query, keys[j][k]));
           }
         }
       }
@@ -132,7 +131,7 @@ __attribute__((noinline)) void score_integers(const AttentionRows<V>& rows, size
       const V scale = V::set1(*query(i).scale);
       float* weights = rows.weights + (row + i) * kStretchKeys + tile * kTileKeys;
       QUIRE_UNROLL
-      for (size_t j = 0; j < Dot::kTiles; ++j) {
+      for (size_t j = 0; j < kTiles; ++j) {
         QUIRE_UNROLL
         for (size_t k = 0; k < kVectors; ++k) {
           V::store(weights + j * kTileKeys + k * V::kLanes, V::mul(Sum::to_float(sums[i][j][k]), scale));

@@ -18,9 +18,7 @@ struct Int4 : avx2::Int4 {
   }
   template <class Kernel>
   static QUIRE_INLINE avx2::IntVec multiply_add(avx2::IntVec dots, avx2::IntVec w, avx2::IntVec x) {
-    avx2::IntVec sum = Kernel::multiply_add(dots, w, x);
-    ShiftedDot::stay(sum);
-    return sum;
+    return avx2::IntVec::in_order(Kernel::multiply_add(dots, w, x));
   }
   static QUIRE_INLINE avx2::IntVec add_scaled(avx2::IntVec sum, avx2::IntVec dots, avx2::IntVec scales) {
     return avx2::IntVec::add(sum, avx2::IntVec::mul(dots, scales));
@@ -56,6 +54,7 @@ struct Int4 : avx2::Int4 {
   }
 };
 
+/// A type of this file's own, so that its functions are.
 struct I8 : avx2::I8 {};
 using Bytes = WithIntegerKeys<ShiftedDot, Singles<avx2::Vec, I8>>;
 

@@ -18,11 +18,6 @@ struct AnyDot {
   static QUIRE_INLINE Int high_nibbles(Int a) {
     return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(0x0f))};
   }
-  /// Else GCC multiplies so far ahead of the additions that the registers do not suffice.
-  static QUIRE_INLINE __m256i in_order(__m256i sum) {
-    asm("" : "+x"(sum));
-    return sum;
-  }
   static QUIRE_INLINE __m256i widened(__m256i pairs) {
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
   }
@@ -36,8 +31,8 @@ struct NibbleDot : AnyDot {
   }
   template <class Steps>
   static QUIRE_INLINE Int add(Int dots, Steps w, Steps x) {
-    const __m256i first = in_order(_mm256_add_epi16(dots.v, _mm256_maddubs_epi16(w.first.v, x.first.v)));
-    return {in_order(_mm256_add_epi16(first, _mm256_maddubs_epi16(w.second.v, x.second.v)))};
+    const Int first = Int::in_order({_mm256_add_epi16(dots.v, _mm256_maddubs_epi16(w.first.v, x.first.v))});
+    return Int::in_order({_mm256_add_epi16(first.v, _mm256_maddubs_epi16(w.second.v, x.second.v))});
   }
   template <int kZero>
   static QUIRE_INLINE Int finish(Int dots, const uint8_t* sum) {
@@ -57,7 +52,7 @@ struct SixBitDot : AnyDot {
   static QUIRE_INLINE Int add(Int dots, Steps w, Steps x) {
     const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w.first.v, x.first.v),
                                            _mm256_maddubs_epi16(w.second.v, x.second.v));
-    return {in_order(_mm256_add_epi32(dots.v, widened(pairs)))};
+    return Int::in_order({_mm256_add_epi32(dots.v, widened(pairs))});
   }
   template <int kZero>
   static QUIRE_INLINE Int finish(Int dots, const uint8_t*) {
@@ -78,8 +73,8 @@ struct ByteDot : AnyDot {
   }
   template <class Steps>
   static QUIRE_INLINE Int add(Int dots, Steps w, Steps x) {
-    const __m256i first = in_order(_mm256_add_epi32(dots.v, products(w.first, x.first)));
-    return {in_order(_mm256_add_epi32(first, products(w.second, x.second)))};
+    const Int first = Int::in_order({_mm256_add_epi32(dots.v, products(w.first, x.first))});
+    return Int::in_order({_mm256_add_epi32(first.v, products(w.second, x.second))});
   }
   template <int kZero>
   static QUIRE_INLINE Int finish(Int dots, const uint8_t*) {

@@ -30,7 +30,8 @@ bool runs_avx2_vnni() {
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  return runs_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1U << 4)) != 0;
+  if (!runs_avx2() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || eax < 1) return false;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1U << 4)) != 0;
 }
 
 bool runs_avx512() {

@@ -90,6 +90,9 @@ concept IntVecType = requires(I a, size_t count, const float* from, float* to, c
   { I::sub(a, a) } -> std::same_as<I>;
   { I::mul(a, a) } -> std::same_as<I>;
   { I::to_float(a) } -> std::same_as<V>;
+  // a, in a register and in its order among such values: GCC 12 may else compute so many products ahead of
+  // their sums that the registers do not suffice, or copy each sum.
+  { I::in_order(a) } -> std::same_as<I>;
 };
 
 /// A format in which elements are stored: how V::kLanes of them are read into a V.

@@ -139,6 +139,10 @@ struct IntVec {
   static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm256_sub_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec mul(IntVec a, IntVec b) { return {_mm256_mullo_epi32(a.v, b.v)}; }
   static QUIRE_INLINE Vec to_float(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
+  static QUIRE_INLINE IntVec in_order(IntVec a) {
+    asm("" : "+x"(a.v));
+    return a;
+  }
 };
 
 /// Four products of int8 per lane. Magnitudes and signs are separate, so that no pair of products saturates:
@@ -180,9 +184,7 @@ struct Int4 {
   }
   template <class Kernel>
   static QUIRE_INLINE IntVec multiply_add(IntVec dots, IntVec w, IntVec x) {
-    __m256i sum = _mm256_add_epi16(dots.v, _mm256_maddubs_epi16(x.v, w.v));
-    asm("" : "+x"(sum));  // else GCC adds in an order for which the registers do not suffice
-    return {sum};
+    return IntVec::in_order({_mm256_add_epi16(dots.v, _mm256_maddubs_epi16(x.v, w.v))});
   }
   static QUIRE_INLINE IntVec add_scaled(IntVec sum, IntVec dots, IntVec scales) {
     return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(dots.v, scales.v))};

@@ -152,6 +152,12 @@ struct IntVec {
   static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm512_sub_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec mul(IntVec a, IntVec b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
   static QUIRE_INLINE Vec to_float(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
+  static QUIRE_INLINE IntVec in_order(IntVec a) {
+#ifdef __AVX512F__  // not in tests/levels_anywhere
+    asm("" : "+v"(a.v));
+#endif
+    return a;
+  }
 };
 
 /// See avx2::SignedDot.

@@ -12,14 +12,13 @@ struct ShiftedDot {
   using Sum = avx2::IntVec;
   static constexpr bool kShifted = true;
   static constexpr size_t kTemporaries = 1;
-  static constexpr size_t kTiles = 1;
+  static constexpr size_t key_tiles(size_t rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   static QUIRE_INLINE Sum unsigned_bytes(Sum bytes) {
     return {_mm256_sub_epi8(bytes.v, _mm256_set1_epi8(-128))};
   }
-  static QUIRE_INLINE Sum multiply_add(Sum sum, Sum w, Sum x) {
-    return {_mm256_dpbusd_avx_epi32(sum.v, x.v, w.v)};
+  static QUIRE_INLINE Sum multiply_add(Sum sum, Sum of_signed, Sum of_unsigned) {
+    return {_mm256_dpbusd_avx_epi32(sum.v, of_unsigned.v, of_signed.v)};
   }
-  static QUIRE_INLINE void stay(Sum& sum) { asm("" : "+x"(sum.v)); }
 };
 
 }  // namespace quire::kernels::cpu::avx2_vnni

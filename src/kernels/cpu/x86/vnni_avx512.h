@@ -13,17 +13,12 @@ struct ShiftedDot {
   using Sum = avx512::IntVec;
   static constexpr bool kShifted = true;
   static constexpr size_t kTemporaries = 1;
-  static constexpr size_t kTiles = 4;
+  static constexpr size_t key_tiles(size_t) { return 4; }
   static QUIRE_INLINE Sum unsigned_bytes(Sum bytes) {
     return {_mm512_sub_epi8(bytes.v, _mm512_set1_epi8(-128))};
   }
-  static QUIRE_INLINE Sum multiply_add(Sum sum, Sum w, Sum x) {
-    return {_mm512_dpbusd_epi32(sum.v, x.v, w.v)};
-  }
-  static QUIRE_INLINE void stay([[maybe_unused]] Sum& sum) {
-#ifdef __AVX512F__  // not in tests/levels_anywhere
-    asm("" : "+v"(sum.v));
-#endif
+  static QUIRE_INLINE Sum multiply_add(Sum sum, Sum of_signed, Sum of_unsigned) {
+    return {_mm512_dpbusd_epi32(sum.v, of_unsigned.v, of_signed.v)};
   }
 };
 
