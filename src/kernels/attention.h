@@ -57,8 +57,8 @@ struct AttentionParams {
 /// of 1,024 keys if there is no other work to share, and the spans are also combined in ascending order (Dao
 /// et al. 2023, "Flash-Decoding"). A row's result does not depend on the batch, the chunking, the block size,
 /// the threads or the block numbers. From kAvx512Bf16 on, with K/V in bf16, queries and the weights of values
-/// are rounded to bf16. With K/V in int8, queries are rounded to int8 by kAvx2Vnni and from
-/// kAvx512Vnni on, and the weights of values to bf16 from kAvx512Bf16 on. All else is f32.
+/// are rounded to bf16. With K/V in int8, queries are rounded to int8 and the weights of values to 16 bits,
+/// from kAvx512Bf16 on to bf16; kReference rounds nothing. All else is f32.
 void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo);

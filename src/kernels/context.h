@@ -25,7 +25,7 @@ IsaLevel pick_isa(std::string_view name, std::string_view flag);
 
 /// Increased by every change of a kernel that may change a bit of its results: K/V files of earlier versions
 /// are then invalid.
-inline constexpr int kKernelVersion = 7;
+inline constexpr int kKernelVersion = 8;
 
 /// An argument of every op. Not thread-safe: use one context per stream of ops.
 struct KernelContext {

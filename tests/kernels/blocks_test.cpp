@@ -189,7 +189,7 @@ TEST_P(Blocks, GiveTheBitsOfTheReference) {
 /// Saved K/V is used again only under the same kKernelVersion: see tests/backend/kernel_version_test.cpp. Of
 /// these formats all levels have the same bits.
 TEST_P(Blocks, SameVersionSameBits) {
-  EXPECT_EQ(kernels::kKernelVersion, 7);
+  EXPECT_EQ(kernels::kKernelVersion, 8);
   const std::vector<float> x = random_floats(11, 9 * 512);
   std::vector<uint64_t> digests;
   for (const WeightFormat format : kGgmlFormats) {

@@ -135,6 +135,14 @@ uint32_t dot_bytes(const ProbeOperands& in, size_t i) {
   return sum;
 }
 
+uint32_t dot_pairs(const ProbeOperands& in, size_t i) {
+  uint32_t sum = get<uint32_t>(in.c, i);
+  for (size_t j = 2 * i; j < 2 * i + 2; ++j) {
+    sum += static_cast<uint32_t>(get<int16_t>(in.a, j) * get<int16_t>(in.b, j));
+  }
+  return sum;
+}
+
 struct TileShape {
   size_t rows, inner, columns;
   bool add;  // to the tile, not to zeros
@@ -350,6 +358,8 @@ void add_integers(Table& table) {
   table["_mm512_cvtepi32_epi16"] = by_lane<U, uint16_t>([](U a, U, U) { return a; });
   table["_mm512_dpbusd_epi32"] = by_index<U>(dot_bytes);
   table["_mm256_dpbusd_avx_epi32"] = by_index<U>(dot_bytes, 32 / sizeof(U));
+  table["_mm512_dpwssd_epi32"] = by_index<U>(dot_pairs);
+  table["_mm256_dpwssd_avx_epi32"] = by_index<U>(dot_pairs, 32 / sizeof(U));
   table["_tile_dpbssd"] = by_tile<U>(tile_of_bytes);
   table["_tile_dpbf16ps"] = by_tile<float>(tile_of_bf16);
 }

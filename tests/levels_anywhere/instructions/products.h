@@ -17,6 +17,12 @@ QUIRE_EMULATED __m256i _mm256_dpbusd_avx_epi32(__m256i sum, __m256i a, __m256i b
   return quire_dpbusd(sum, a, b);
 }
 
+// VPDPWSSD: two products of i16, added without saturation.
+QUIRE_EMULATED __m256i _mm256_dpwssd_avx_epi32(__m256i sum, __m256i a, __m256i b) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
+QUIRE_OF_THREE(__m512i, _mm512_dpwssd_epi32, _mm256_dpwssd_avx_epi32)
+
 // The operands of VDPBF16PS as f32, a half of a register at a time.
 QUIRE_EMULATED __m256 quire_even_bf16(__m256i a) { return _mm256_castsi256_ps(_mm256_slli_epi32(a, 16)); }
 QUIRE_EMULATED __m256 quire_odd_bf16(__m256i a) {

@@ -47,7 +47,6 @@ struct Pairs : std::conditional_t<kScales, IntegerKeys<Vec>, PairsOfKeys> {
   using Stored = StoredPairs;
   using Element = uint16_t;
   using Wide = void;
-  static constexpr float kKeyUnit = 1.0F;
   static constexpr bool kScaled = kScales;
   static constexpr size_t kStep = 2;
   static constexpr size_t kLane = 2;
@@ -231,7 +230,7 @@ struct FewRowsProducts {
   static void score(const AttentionArgs& args, const AttentionRows<Vec>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const At& at) {
     if constexpr (Format::kIntegerKeys) {
-      IntegerProducts<avx512_vnni::ShiftedDot, Format>::score(args, rows, begin, end, base, at);
+      IntegerKeyProducts<avx512_vnni::ShiftedDot, Format>::score(args, rows, begin, end, base, at);
     } else {
       const auto end_key = static_cast<size_t>(visible<Vec>(args, end - 1, base).end);
       amx::score_few_rows<typename Format::Stored>(rows, size_t{begin} * args.group, size_t{end} * args.group,

@@ -17,11 +17,9 @@
 //   kMostRows          query rows for which sums of V::kAttentionVectors vectors fit the registers
 //   kIntegerKeys       whether queries are integers, and so the products with keys: see attention_integers.h,
 //                      whose keep_query makes them. What follows is of values then
-//   kKeyUnit           what keys are times by as operands
-//   kKeyProducts       products with keys whose elements lie together
-//   load_keys          (tile, step, which, lane): V::kLanes keys of a tile from `lane` on, as the operand of
-//                      product step + which, where step is a multiple of kKeyProducts
-//   widen_keys         (tile, step, lane, to): keys for the product `step` in the format Wide
+//   load_keys          (tile, step, lane): V::kLanes keys of a tile from `lane` on, as the operand of the
+//                      product `step`
+//   widen_keys         (tile, step, lane, to): the same in the format Wide
 //   kPrefetches        whether the tiles come from the cache, so that the next ones are prefetched
 //   Operand            V::kLanes lanes: load(from, width), load(from, width, lanes)
 //   Factor             kStep factors, the same for every lane: factor(numbers, step)
@@ -61,13 +59,11 @@ struct Singles {
   static constexpr bool kPrefetches = true;
   static QUIRE_INLINE Operand load(const Element* p, size_t) { return Stored::load(p); }
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) { return Stored::load(p, lanes); }
-  static constexpr float kKeyUnit = 1.0F;
-  static constexpr size_t kKeyProducts = 1;
-  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t, size_t lane) {
+  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t lane) {
     return load(tile + step * kTileKeys + lane, kTileKeys);
   }
   static QUIRE_INLINE void widen_keys(const Element* tile, size_t step, size_t lane, float* to) {
-    V::store(to, load_keys(tile, step, 0, lane));
+    V::store(to, load_keys(tile, step, lane));
   }
   static QUIRE_INLINE Factor factor(const float* numbers, size_t step) { return V::set1(numbers[step]); }
   static QUIRE_INLINE V multiply_add(V sum, Operand a, Factor b) { return V::fma(a, b, sum); }
@@ -85,20 +81,6 @@ struct Singles {
   static QUIRE_INLINE void widen(const Element* from, float* to, size_t, size_t lanes) {
     if (lanes == 0) return V::store(to, Stored::load(from));
     V::store(to, Stored::load(from, lanes), lanes);
-  }
-};
-
-/// int8, of which the elements of keys lie in fours.
-template <VecType V, ByteFormat<V> Stored>
-struct Bytes : Singles<V, Stored> {
-  static constexpr float kKeyUnit = kTopUnit;
-  static constexpr size_t kKeyProducts = kInt8KeyStep;
-  static QUIRE_INLINE V load_keys(const int8_t* tile, size_t step, size_t which, size_t lane) {
-    return Stored::one_of_four(tile + step * kTileKeys + lane * kKeyProducts, which);
-  }
-  static QUIRE_INLINE void widen_keys(const int8_t* tile, size_t step, size_t lane, float* to) {
-    const size_t which = step % kKeyProducts;
-    V::store(to, load_keys(tile, step - which, which, lane));
   }
 };
 
@@ -124,9 +106,7 @@ struct Pairs {
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) {
     return {Stored::first(p, lanes), Stored::second(p, lanes)};
   }
-  static constexpr float kKeyUnit = 1.0F;
-  static constexpr size_t kKeyProducts = 1;
-  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t, size_t lane) {
+  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t lane) {
     return load(tile + (step * kTileKeys + lane) * kStep, kTileKeys);
   }
   static QUIRE_INLINE void widen_keys(const Element* tile, size_t step, size_t lane, float* to) {

@@ -131,7 +131,7 @@ void scale_queries(const AttentionArgs& args, const AttentionRows<V>& rows) {
     if constexpr (Format::kIntegerKeys) {
       Format::keep_query(args, q, factors, rows.padded_dim);
     } else {
-      const V scale = V::set1(args.scale / Format::kKeyUnit);
+      const V scale = V::set1(args.scale);
       size_t d = 0;
       for (; d + V::kLanes <= args.head_dim; d += V::kLanes) {
         Format::keep(factors, d, V::mul(V::load(q + d), scale));

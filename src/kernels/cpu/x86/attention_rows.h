@@ -156,7 +156,7 @@ QUIRE_INLINE void score_rows(const AttentionRows<V>& rows, size_t row,
   constexpr size_t kVectors = V::kAttentionVectors;
   constexpr size_t kRow = kTileKeys * Format::kStep;
   constexpr size_t kRowBytes = kRow * sizeof(typename Format::Element);
-  constexpr size_t kStepsOfLine = kRowBytes < 64 ? 64 / kRowBytes : 1;
+  constexpr size_t kStepsOfLine = kRowBytes < kLineBytes ? kLineBytes / kRowBytes : 1;
   V sums[kRows][kVectors];
   QUIRE_UNROLL
   for (size_t i = 0; i < kRows; ++i) {
@@ -164,28 +164,22 @@ QUIRE_INLINE void score_rows(const AttentionRows<V>& rows, size_t row,
     for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::zero();
   }
   const float* q = rows.q + row * rows.padded_dim;
-  const auto multiply = [&](size_t step, size_t which) __attribute__((always_inline)) {
-    typename Format::Operand k[kVectors];
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      k[j] = Format::load_keys(keys[j / kOfTile], step, which, j % kOfTile * V::kLanes);
-    }
-    QUIRE_UNROLL
-    for (size_t i = 0; i < kRows; ++i) {
-      const typename Format::Factor factor = Format::factor(q + i * rows.padded_dim, step + which);
-      QUIRE_UNROLL
-      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = Format::multiply_add(sums[i][j], k[j], factor);
-    }
-  };
-  constexpr size_t kProducts = Format::kKeyProducts;
-  static_assert(kStepsOfLine == 1 || kProducts % kStepsOfLine == 0 || kStepsOfLine % kProducts == 0);
-  for (size_t step = 0; step < head_dim / Format::kStep; step += kProducts) {
+  for (size_t step = 0; step < head_dim / Format::kStep; ++step) {
     if (Format::kPrefetches && step % kStepsOfLine == 0) {
       QUIRE_UNROLL
       for (size_t tile = 0; tile < kVectors / kOfTile; ++tile) __builtin_prefetch(next[tile] + step * kRow);
     }
+    typename Format::Operand k[kVectors];
     QUIRE_UNROLL
-    for (size_t which = 0; which < kProducts; ++which) multiply(step, which);
+    for (size_t j = 0; j < kVectors; ++j) {
+      k[j] = Format::load_keys(keys[j / kOfTile], step, j % kOfTile * V::kLanes);
+    }
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const typename Format::Factor factor = Format::factor(q + i * rows.padded_dim, step);
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = Format::multiply_add(sums[i][j], k[j], factor);
+    }
   }
   QUIRE_UNROLL
   for (size_t i = 0; i < kRows; ++i) {

@@ -54,28 +54,10 @@ struct Int4 : avx2::Int4 {
   }
 };
 
-/// A type of this file's own, so that its functions are.
-struct I8 : avx2::I8 {};
-using Bytes = WithIntegerKeys<ShiftedDot, Singles<avx2::Vec, I8>>;
-
 }  // namespace
-}  // namespace quire::kernels::cpu::avx2_vnni
-
-namespace quire::kernels::cpu {
-
-template <>
-struct StretchProducts<avx2::Vec, avx2_vnni::Bytes>
-    : IntegerProducts<avx2_vnni::ShiftedDot, avx2_vnni::Bytes> {};
-template <>
-struct StretchProducts<avx2::Vec, avx2_vnni::Bytes::Wide>
-    : IntegerProducts<avx2_vnni::ShiftedDot, avx2_vnni::Bytes::Wide> {};
-
-}  // namespace quire::kernels::cpu
-
-namespace quire::kernels::cpu::avx2_vnni {
 
 extern const MatmulKernel kInt8 = matmul_kernel<IntegerKernel<ShiftedDot>>(RowForm::kUint8);
 extern const MatmulKernel kInt4 = int4_kernel<IntegerKernel<ShiftedDot>, Int4>(RowForm::kUint8);
-extern const AttentionKernel kInt8Attention = attention<avx2::Vec, Bytes>;
+extern const AttentionKernel kInt8Attention = attention<avx2::Vec, Integers<ShiftedDot>>;
 
 }  // namespace quire::kernels::cpu::avx2_vnni

@@ -1,3 +1,4 @@
+#include "kernels/cpu/x86/attention_integers.h"
 #include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/elementwise_kernels.h"
 #include "kernels/cpu/x86/int4_kernels.h"
@@ -20,7 +21,7 @@ extern const KernelTable kTable = {
                int4_kernel<IntegerKernel<SignedDot>, Int4>(RowForm::kInt8)},
     .quantize = quantize<Vec>,
     .attention = {attention<Vec, Singles<Vec, F32>>, attention<Vec, Singles<Vec, F16>>,
-                  attention<Vec, Pairs<Vec, Bf16Pairs>>, attention<Vec, Bytes<Vec, I8>>},
+                  attention<Vec, Pairs<Vec, Bf16Pairs>>, attention<Vec, Integers<SignedDot>>},
     .merge_spans = merge_spans<Vec>,
     .rms_norm = rms_norm<Vec>,
     .add_in_place = add_in_place<Vec>,

@@ -54,9 +54,7 @@ struct DotPairs {
   static QUIRE_INLINE Operand load(const Element* p, size_t, size_t lanes) {
     return _mm512_maskz_loadu_epi32(Vec::mask(lanes), p);
   }
-  static constexpr float kKeyUnit = 1.0F;
-  static constexpr size_t kKeyProducts = 1;
-  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t, size_t lane) {
+  static QUIRE_INLINE Operand load_keys(const Element* tile, size_t step, size_t lane) {
     return load(tile + (step * kTileKeys + lane) * kStep, kTileKeys);
   }
   static QUIRE_INLINE Factor factor(const float* numbers, size_t step) {
@@ -115,10 +113,10 @@ namespace quire::kernels::cpu {
 
 template <>
 struct StretchProducts<avx512::Vec, avx512_bf16::DotBytes>
-    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_bf16::DotBytes> {};
+    : IntegerKeyProducts<avx512_vnni::ShiftedDot, avx512_bf16::DotBytes> {};
 template <>
 struct StretchProducts<avx512::Vec, avx512_bf16::DotBytes::Wide>
-    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_bf16::DotBytes::Wide> {};
+    : IntegerKeyProducts<avx512_vnni::ShiftedDot, avx512_bf16::DotBytes::Wide> {};
 
 }  // namespace quire::kernels::cpu
 

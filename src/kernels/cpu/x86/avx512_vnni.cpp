@@ -16,28 +16,11 @@ struct FewInt4 : avx512::Int4 {
   static constexpr size_t kPlaces = 8;
 };
 
-struct I8 : avx512::I8 {};
-using Bytes = WithIntegerKeys<ShiftedDot, Singles<avx512::Vec, I8>>;
-
 }  // namespace
-}  // namespace quire::kernels::cpu::avx512_vnni
-
-namespace quire::kernels::cpu {
-
-template <>
-struct StretchProducts<avx512::Vec, avx512_vnni::Bytes>
-    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_vnni::Bytes> {};
-template <>
-struct StretchProducts<avx512::Vec, avx512_vnni::Bytes::Wide>
-    : IntegerProducts<avx512_vnni::ShiftedDot, avx512_vnni::Bytes::Wide> {};
-
-}  // namespace quire::kernels::cpu
-
-namespace quire::kernels::cpu::avx512_vnni {
 
 extern const MatmulKernel kInt8 = matmul_kernel<IntegerKernel<ShiftedDot>>(RowForm::kUint8);
 extern const MatmulKernel kInt4 = int4_kernel<IntegerKernel<ShiftedDot>, Int4>(RowForm::kUint8);
-extern const AttentionKernel kInt8Attention = attention<avx512::Vec, Bytes>;
+extern const AttentionKernel kInt8Attention = attention<avx512::Vec, Integers<ShiftedDot>>;
 extern const MatmulKernel kFewInt4 = int4_kernel<IntegerKernel<ShiftedDot>, FewInt4>(RowForm::kUint8);
 
 }  // namespace quire::kernels::cpu::avx512_vnni

@@ -14,7 +14,7 @@ namespace quire::kernels::cpu {
 /// max_lane() and their likes, so a value does not depend on its lane.
 template <class V>
 concept VecType = requires(V a, const V* vectors, float x, size_t count, int n, const float* from, float* to,
-                           int8_t* bytes) {
+                           int8_t* bytes, int16_t* words) {
   // Lanes, and how many registers there are: a tile of a kernel should fit them.
   { V::kLanes } -> std::convertible_to<size_t>;
   { V::kRegisters } -> std::convertible_to<size_t>;
@@ -28,8 +28,9 @@ concept VecType = requires(V a, const V* vectors, float x, size_t count, int n, 
   // The first `count` < kLanes lanes; the others are zero, and the memory behind them is not accessed.
   { V::load(from, count) } -> std::same_as<V>;
   { V::store(to, a, count) } -> std::same_as<void>;
-  // Lanes of -128..127 as bytes.
+  // Lanes rounded to integers of 8 or 16 bits, which they must fit.
   { V::store_int8(bytes, a) } -> std::same_as<void>;
+  { V::store_int16(words, a) } -> std::same_as<void>;
 
   { V::add(a, a) } -> std::same_as<V>;
   { V::sub(a, a) } -> std::same_as<V>;
@@ -79,13 +80,16 @@ concept TileVecType = VecType<V> && requires(V a, const uint32_t (&table)[32]) {
 
 /// A vector of as many i32 lanes, stored among f32 as their bits.
 template <class I, class V>
-concept IntVecType = requires(I a, size_t count, const float* from, float* to, const uint8_t* bytes) {
+concept IntVecType = requires(I a, size_t count, const float* from, float* to, const uint8_t* bytes,
+                              const int8_t* first, const int8_t* second) {
   { I::zero() } -> std::same_as<I>;
   { I::load(from) } -> std::same_as<I>;
   { I::load(from, count) } -> std::same_as<I>;
   { I::store(to, a) } -> std::same_as<void>;
   { I::store(to, a, count) } -> std::same_as<void>;
   { I::set4(bytes) } -> std::same_as<I>;  // four bytes, in every lane
+  // Of as many bytes each, two to a lane as i16: the lane i has first[i] below second[i].
+  { I::load_pairs(first, second) } -> std::same_as<I>;
   { I::add(a, a) } -> std::same_as<I>;
   { I::sub(a, a) } -> std::same_as<I>;
   { I::mul(a, a) } -> std::same_as<I>;
@@ -103,32 +107,6 @@ concept ReadFormat = requires(size_t count, const typename F::Element* from) {
   } -> std::convertible_to<bool>;  // whether the elements need scales, which are applied elsewhere
   { F::load(from) } -> std::same_as<V>;
   { F::load(from, count) } -> std::same_as<V>;
-};
-
-/// Of four bytes, one at a time in the highest place: what shuffles every 32 bits of a vector so.
-struct ToTop {
-  static constexpr size_t kBytes = 64;
-  uint8_t of[4][kBytes];  // [which]
-
-  constexpr ToTop() : of{} {
-    constexpr uint8_t kZero = 0x80;
-    for (size_t i = 0; i < 4 * kBytes; ++i) {
-      const size_t place = i % kBytes;
-      const auto from = static_cast<uint8_t>(place % 16 / 4 * 4 + i / kBytes);  // of the same 128 bits
-      of[i / kBytes][place] = place % 4 == 3 ? from : kZero;
-    }
-  }
-};
-/// Not inline: each source has its own, so that those of one ISA need nothing of another's.
-alignas(64) constexpr ToTop kToTop;
-/// What a signed byte is times by there.
-inline constexpr float kTopUnit = 0x1p24F;
-
-/// A format of bytes that is also read four to a lane: (from, which) gives that one of each lane, times
-/// kTopUnit.
-template <class F, class V>
-concept ByteFormat = ReadFormat<F, V> && requires(size_t which, const int8_t* from) {
-  { F::one_of_four(from, which) } -> std::same_as<V>;
 };
 
 /// One to which a V can also be written.

@@ -76,6 +76,11 @@ struct Vec {
     const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
   }
+  static QUIRE_INLINE void store_int16(int16_t* p, Vec a) {
+    const __m256i words = _mm256_cvtps_epi32(a.v);
+    const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), halves);
+  }
   static QUIRE_INLINE float first_lane(Vec a) { return _mm256_cvtss_f32(a.v); }
   static QUIRE_INLINE float sum(Vec a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
@@ -135,6 +140,11 @@ struct IntVec {
     __builtin_memcpy(&four, p, sizeof four);
     return {_mm256_set1_epi32(four)};
   }
+  static QUIRE_INLINE IntVec load_pairs(const int8_t* first, const int8_t* second) {
+    const __m256i low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(first)));
+    const __m256i high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(second)));
+    return {_mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa)};
+  }
   static QUIRE_INLINE IntVec add(IntVec a, IntVec b) { return {_mm256_add_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm256_sub_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec mul(IntVec a, IntVec b) { return {_mm256_mullo_epi32(a.v, b.v)}; }
@@ -152,9 +162,14 @@ struct SignedDot {
   using Sum = IntVec;
   static constexpr bool kShifted = false;
   static constexpr size_t kTemporaries = 2;
+  static constexpr size_t key_tiles(size_t rows) { return rows <= 2 ? 2 : 1; }
+  static QUIRE_INLINE IntVec of_keys(IntVec bytes) { return bytes; }
   static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec w, IntVec x) {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w.v), _mm256_sign_epi8(x.v, w.v));
     return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+  }
+  static QUIRE_INLINE IntVec multiply_pairs(IntVec sum, IntVec a, IntVec b) {
+    return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(a.v, b.v))};
   }
 };
 
@@ -248,22 +263,10 @@ struct Bf16 : Narrow<Bf16> {
   }
 };
 
-/// For K/V, whose scales are applied elsewhere.
+/// Integers, whose scales are applied elsewhere.
 struct I8 {
-  using Element = int8_t;
-  static constexpr bool kScaled = true;
   static QUIRE_INLINE Vec load(const int8_t* p) {
     return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
-  }
-  static QUIRE_INLINE Vec load(const int8_t* p, size_t count) {
-    alignas(16) int8_t part[16] = {};
-    for (size_t i = 0; i < count; ++i) part[i] = p[i];
-    return load(part);
-  }
-  static QUIRE_INLINE Vec one_of_four(const int8_t* p, size_t which) {
-    const __m256i to_top = _mm256_load_si256(reinterpret_cast<const __m256i*>(kToTop.of[which]));
-    const __m256i fours = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return {_mm256_cvtepi32_ps(_mm256_shuffle_epi8(fours, to_top))};
   }
 };
 
@@ -288,7 +291,6 @@ struct Bf16Pairs {
 };
 
 static_assert(VecType<Vec> && IntVecType<IntVec, Vec>);
-static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec> &&
-              ByteFormat<I8, Vec>);
+static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec>);
 
 }  // namespace quire::kernels::cpu::avx2

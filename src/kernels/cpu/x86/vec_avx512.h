@@ -78,6 +78,9 @@ struct Vec {
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
   }
+  static QUIRE_INLINE void store_int16(int16_t* p, Vec a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)));
+  }
   static QUIRE_INLINE __m256 upper_half(__m512 a) {
     return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
   }
@@ -148,6 +151,11 @@ struct IntVec {
     __builtin_memcpy(&four, p, sizeof four);
     return {_mm512_set1_epi32(four)};
   }
+  static QUIRE_INLINE IntVec load_pairs(const int8_t* first, const int8_t* second) {
+    const __m512i low = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first)));
+    const __m512i high = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(second)));
+    return {_mm512_mask_blend_epi16(0xaaaaaaaaU, low, _mm512_slli_epi32(high, 16))};
+  }
   static QUIRE_INLINE IntVec add(IntVec a, IntVec b) { return {_mm512_add_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm512_sub_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec mul(IntVec a, IntVec b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
@@ -166,11 +174,16 @@ struct SignedDot {
   using Sum = IntVec;
   static constexpr bool kShifted = false;
   static constexpr size_t kTemporaries = 4;
+  static constexpr size_t key_tiles(size_t) { return 4; }
+  static QUIRE_INLINE IntVec of_keys(IntVec bytes) { return bytes; }
   static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec w, IntVec x) {
     const __m512i with_sign =
         _mm512_mask_sub_epi8(w.v, _mm512_movepi8_mask(x.v), _mm512_setzero_si512(), w.v);
     const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x.v), with_sign);
     return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+  }
+  static QUIRE_INLINE IntVec multiply_pairs(IntVec sum, IntVec a, IntVec b) {
+    return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(a.v, b.v))};
   }
 };
 
@@ -287,10 +300,6 @@ struct I8 {
   static QUIRE_INLINE Vec load(const int8_t* p, size_t count) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(Vec::mask(count), p)))};
   }
-  static QUIRE_INLINE Vec one_of_four(const int8_t* p, size_t which) {
-    const __m512i to_top = _mm512_loadu_si512(kToTop.of[which]);
-    return {_mm512_cvtepi32_ps(_mm512_shuffle_epi8(_mm512_loadu_si512(p), to_top))};
-  }
   /// Of integers, pairs of bf16, which they are exactly.
   static QUIRE_INLINE __m512i bf16_pairs(Vec first, Vec second) {
     return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first.v), 16),
@@ -316,7 +325,6 @@ struct Bf16Pairs {
 };
 
 static_assert(VecType<Vec> && IntVecType<IntVec, Vec>);
-static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec> &&
-              ByteFormat<I8, Vec>);
+static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec>);
 
 }  // namespace quire::kernels::cpu::avx512

@@ -42,18 +42,16 @@ inline __attribute__((always_inline)) V vec_exp_negative(V x) {
   return V::scale_down(exp_of_rest(x, n), n);
 }
 
-/// e^x for x <= 0 within 2^-17 of it, in two thirds of the instructions, for what is rounded to bf16 next.
-/// Where e^x is below 2^-126, and for minus infinity, it gives some other number below that: rounded to bf16
-/// by the machine's instruction it is 0. exp(0) is exactly 1. A NaN is kept if its lowest nine bits are
-/// zeros, as in those that arithmetic makes or bf16 holds. 2^n times a polynomial of 2^f, |f| <= 1/2: of
-/// those that are 1 at 0, the one that deviates least (2.9e-6).
+/// e^x for x <= 0 within 2^-17 of it, in two thirds of the instructions; of x < least, e^least. exp(0) is
+/// exactly 1. A NaN is kept if its lowest nine bits are zeros, as in those that arithmetic makes or bf16
+/// holds. 2^n times a polynomial of 2^f, |f| <= 1/2: of those that are 1 at 0, the one that deviates least
+/// (2.9e-6).
 template <VecType V>
-inline __attribute__((always_inline)) V vec_exp_for_bf16(V x) {
+inline __attribute__((always_inline)) V vec_exp_17_bits(V x, float least) {
   const V log2_e = V::set1(0x1.715476p+0F);
   // A number that is added to it is rounded to an integer, which the lowest bits of the sum then are.
   const V shift = V::set1(0x1.8p+23F);
-  // There n is -127 and f > 0, so that the exponent becomes that of subnormals.
-  x = V::max(V::set1(-0x1.5fdp+6F), x);
+  x = V::max(V::set1(least), x);
   const V shifted = V::fma(x, log2_e, shift);
   const V f = V::fma(x, log2_e, V::sub(shift, shifted));
   V p = V::set1(0x1.3a02ccp-7F);
@@ -62,6 +60,13 @@ inline __attribute__((always_inline)) V vec_exp_for_bf16(V x) {
   p = V::fma(p, f, V::set1(0x1.62e12cp-1F));
   p = V::fma(p, f, V::set1(1.0F));
   return V::add_exponent(p, shifted);
+}
+
+/// The same for what is rounded to bf16 next. Where e^x is below 2^-126, and for minus infinity, it gives
+/// some other number below that: rounded to bf16 by the machine's instruction it is 0.
+template <VecType V>
+inline __attribute__((always_inline)) V vec_exp_for_bf16(V x) {
+  return vec_exp_17_bits(x, -0x1.5fdp+6F);  // n is -127 and f > 0, so that the exponent is that of subnormals
 }
 
 /// The bits of 2^(i / 32), less i << 18.

@@ -13,11 +13,12 @@ struct ShiftedDot {
   static constexpr bool kShifted = true;
   static constexpr size_t kTemporaries = 1;
   static constexpr size_t key_tiles(size_t rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
-  static QUIRE_INLINE Sum unsigned_bytes(Sum bytes) {
-    return {_mm256_sub_epi8(bytes.v, _mm256_set1_epi8(-128))};
-  }
+  static QUIRE_INLINE Sum of_keys(Sum bytes) { return {_mm256_sub_epi8(bytes.v, _mm256_set1_epi8(-128))}; }
   static QUIRE_INLINE Sum multiply_add(Sum sum, Sum of_signed, Sum of_unsigned) {
     return {_mm256_dpbusd_avx_epi32(sum.v, of_unsigned.v, of_signed.v)};
+  }
+  static QUIRE_INLINE Sum multiply_pairs(Sum sum, Sum a, Sum b) {
+    return {_mm256_dpwssd_avx_epi32(sum.v, a.v, b.v)};
   }
 };
 
