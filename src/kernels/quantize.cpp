@@ -66,9 +66,9 @@ float best_group_scale(const float* weights, size_t count) {
 
 float quantize_int8(const float* values, int8_t* to, size_t count) {
   const float most = largest_magnitude(values, count);
-  if (!(most > 0.0F)) {  // zeros, or not finite
+  if (!(most >= kLeastInt8Magnitude)) {  // zeros, or not finite
     std::fill_n(to, count, int8_t{0});
-    return most;
+    return std::isnan(most) ? std::numeric_limits<float>::quiet_NaN() : 0.0F;
   }
   const float inverse = kMost8 / most;
   for (size_t i = 0; i < count; ++i) to[i] = static_cast<int8_t>(nearest(values[i] * inverse, -127, 127));

@@ -10,9 +10,12 @@ namespace quire::kernels {
 /// Inputs that share one scale of an int4 weight.
 inline constexpr size_t kInt4Group = 32;
 
+/// Values are zeros if none has this magnitude: the inverse of a smaller scale need not be finite.
+inline constexpr float kLeastInt8Magnitude = 0x1p-120F;
+
 /// to[i] = the integer in -127..127 nearest to values[i] / scale, ties to even. Returns the scale: the
-/// largest magnitude / 127; NaN, with `to` undefined, if a value is not finite. This is KernelTable::quantize
-/// of the reference level; all other levels give the same result faster.
+/// largest magnitude / 127; the default NaN, with `to` undefined, if a value is not finite. This is
+/// KernelTable::quantize of the reference level; all other levels give the same result faster.
 float quantize_int8(const float* values, int8_t* to, size_t count);
 
 /// weights[i] is about scale * group_scales[i / 32] * to[i], to in -8..7, group_scales in -15..15. Each

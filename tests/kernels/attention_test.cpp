@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -206,7 +207,8 @@ std::vector<double> naive_row(kernels::IsaLevel level, const Shape& shape, const
 
 /// K and V are taken as they are stored, so what is left is f32 arithmetic: scores of magnitude up to about
 /// sqrt(head_dim) * 4 err by some 1e-6, and so do the weights, relatively; |v| <= 1. Weights that are rounded
-/// to bf16 err by up to 2^-9 of each, and so does their sum; to i16, by 2^-16 of the largest in a stretch.
+/// to bf16 err by up to 2^-9 of each, and so does their sum; to i16, by 2^-16 of the largest in a stretch,
+/// and those of 64 keys together seldom by more than 2^-13 of it.
 void expect_close_to_double(kernels::IsaLevel level, const Shape& shape, const Sequence& sequence,
                             const std::vector<float>& out) {
   const double of_i16 = has_integer_queries(level, shape.dtype) ? 0x1p-13 : 5e-6;
@@ -326,17 +328,49 @@ TEST_P(Attention, TheSignOfZeroDoesNotDependOnTheMannerEither) {
   EXPECT_TRUE(same_bits(found.data(), expected.data(), found.size()));
 }
 
+/// Values of int8 have a scale each, and their products are rounded by the largest of 64.
+TEST_P(Attention, ValuesOfAllMagnitudesAreNearTheExactResult) {
+  const Shape shape{40, 1, 3, 0, DType::kI8};
+  Sequence sequence(21, shape, 200);
+  for (uint32_t token = 0; token < sequence.tokens; ++token) {
+    const float size = std::exp2(static_cast<float>(token * 7 % 41) - 20.0F);
+    for (uint32_t d = 0; d < shape.head_dim; ++d) sequence.v[token * shape.head_dim + d] *= size;
+  }
+  sequence.kept_v = kept(sequence.v, shape.dtype, shape.head_dim);
+  const std::span<const Sequence> one(&sequence, 1);
+  const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = 50}, one).run()[0];
+  double largest = 0.0;  // of the values that a token sees
+  for (uint32_t position = 0; position < sequence.tokens; ++position) {
+    for (uint32_t d = 0; d < shape.head_dim; ++d) {
+      largest = std::max<double>(largest, std::abs(sequence.kept_v[position * shape.head_dim + d]));
+    }
+    const double tolerance = largest * (rounds(GetParam(), shape.dtype) ? 0x1p-8 : 0x1p-14);
+    for (uint32_t head = 0; head < shape.heads(); ++head) {
+      const std::vector<double> expected = naive_row(GetParam(), shape, sequence, position, head);
+      for (uint32_t d = 0; d < shape.head_dim; ++d) {
+        const size_t at = (size_t{position} * shape.heads() + head) * shape.head_dim + d;
+        ASSERT_NEAR(found[at], expected[d], tolerance) << "position " << position << " head " << head;
+      }
+    }
+  }
+}
+
 /// A key or a value that is not finite spoils the rows that see it, and no others.
 TEST_P(Attention, OfWhatIsNotFiniteIsNotFinite) {
   constexpr uint32_t kTokens = 150;
   constexpr uint32_t kBad = 70;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+  const float odd = std::bit_cast<float>(0x7fffffffU);
+  for (const auto& [dtype, bad] : {std::pair{DType::kF32, NAN},
+                                   {DType::kF32, odd},
+                                   {DType::kBF16, NAN},
+                                   {DType::kI8, NAN},
+                                   {DType::kI8, odd}}) {
     const Shape shape{64, 1, 4, 0, dtype};
     for (const bool is_key : {true, false}) {
       Sequence sequence(9, shape, kTokens);
       const std::span<const Sequence> one(&sequence, 1);
       const std::vector<float> good = PagedRun(GetParam(), shape, {.chunk = kTokens}, one).run()[0];
-      (is_key ? sequence.k : sequence.v)[kBad * shape.head_dim + 5] = NAN;
+      (is_key ? sequence.k : sequence.v)[kBad * shape.head_dim + 5] = bad;
       for (const uint32_t chunk : {1U, 40U, kTokens}) {
         const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = chunk}, one).run()[0];
         const size_t row = size_t{shape.heads()} * shape.head_dim;
@@ -360,7 +394,7 @@ TEST_P(Attention, AQueryThatIsNotFiniteSpoilsItsRowAlone) {
     Sequence sequence(9, shape, kTokens);
     const std::span<const Sequence> one(&sequence, 1);
     const std::vector<float> good = PagedRun(GetParam(), shape, {.chunk = kTokens}, one).run()[0];
-    for (const float bad : {NAN, INFINITY}) {
+    for (const float bad : {NAN, std::bit_cast<float>(0x7fffffffU), INFINITY}) {
       sequence.q[bad_row + 5] = bad;
       for (const uint32_t chunk : {1U, 2U, 40U, kTokens}) {
         const std::vector<float> found = PagedRun(GetParam(), shape, {.chunk = chunk}, one).run()[0];

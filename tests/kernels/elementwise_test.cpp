@@ -1,9 +1,11 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
 #include "kernels/cpu/table.h"
+#include "kernels/quantize.h"
 #include "tests/kernels/support.h"
 
 namespace quire::test {
@@ -223,6 +225,31 @@ TEST_P(Elementwise, EmbedLooksUpAndWidens) {
                     stored(values[static_cast<size_t>(tokens[row]) * width + i], dtype));
         }
       }
+    }
+  }
+}
+
+/// Of all magnitudes; of what is not finite the scale is one NaN, whichever that was.
+TEST_P(Elementwise, QuantizesAsTheReferenceDoes) {
+  const kernels::cpu::KernelTable& kernels = kernels::cpu::table(GetParam());
+  for (const size_t count : {1, 8, 20, 63, 64, 100}) {
+    std::vector<int8_t> found(count);
+    std::vector<int8_t> expected(count);
+    for (const float size : {1.0F, 1e30F, 1e-30F, 0x1p-120F, 0x1p-121F, 1e-38F, 1e-44F, 0.0F}) {
+      std::vector<float> values = random_floats(count, count);
+      values[count / 2] = -1.0F;
+      for (float& value : values) value *= size;
+      const float scale = kernels::quantize_int8(values.data(), expected.data(), count);
+      ASSERT_EQ(kernels.quantize(values.data(), found.data(), count), scale) << size;
+      ASSERT_EQ(found, expected) << size;
+      ASSERT_EQ(*std::min_element(found.begin(), found.end()), size >= 0x1p-120F ? -127 : 0) << size;
+    }
+    for (const uint32_t bits :
+         {0x7fc00000U, 0x7fffffffU, 0xffc00001U, 0x7f800001U, 0x7f800000U, 0xff800000U}) {
+      std::vector<float> values = random_floats(count, count);
+      values[count / 2] = std::bit_cast<float>(bits);
+      EXPECT_EQ(std::bit_cast<uint32_t>(kernels.quantize(values.data(), found.data(), count)), 0x7fc00000U)
+          << std::hex << bits;
     }
   }
 }

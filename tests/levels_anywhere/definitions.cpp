@@ -308,7 +308,6 @@ void add_bits(Table& table) {
   using U = uint32_t;
   table["_mm512_and_ps"] = table["_mm512_and_si512"] = by_lane<U>([](U a, U b, U) { return a & b; });
   table["_mm512_or_ps"] = table["_mm512_or_si512"] = by_lane<U>([](U a, U b, U) { return a | b; });
-  table["_mm512_andnot_si512"] = by_lane<U>([](U a, U b, U) { return ~a & b; });
   for (const auto& [name, count] : {std::pair{" 0", 0}, {" 7", 7}, {" 16", 16}}) {
     using std::string;
     const int by = count;  // a lane is zero when all its bits are out
@@ -316,7 +315,6 @@ void add_bits(Table& table) {
     table[string("_mm512_srli_epi32") + name] = by_lane<U>([by](U a, U, U) { return a >> by; });
     table[string("_mm512_srai_epi32") + name] =
         by_lane<int32_t>([by](int32_t a, int, int) { return a >> by; });
-    table[string("_mm512_slli_epi16") + name] = by_lane<uint16_t>([by](U a, U, U) { return a << by; });
     table[string("_mm512_srli_epi16") + name] = by_lane<uint16_t>([by](U a, U, U) { return a >> by; });
   }
   // Exclusive or, then and; a choice by the bits of the first.
@@ -333,10 +331,6 @@ void add_integers(Table& table) {
   table["_mm512_add_epi32"] = by_lane<U>([](U a, U b, U) { return a + b; });
   table["_mm512_sub_epi32"] = by_lane<U>([](U a, U b, U) { return a - b; });
   table["_mm512_mullo_epi32"] = by_lane<U>([](U a, U b, U) { return a * b; });
-  table["_mm512_shuffle_epi8"] = by_index<uint8_t>([](const ProbeOperands& in, size_t i) {
-    const auto from = get<uint8_t>(in.b, i);
-    return from > 127 ? 0 : get<uint8_t>(in.a, i / 16 * 16 + from % 16);  // of the same 128 bits
-  });
   table["_mm512_sub_epi8"] = by_lane<uint8_t>([](int a, int b, int) { return a - b; });
   table["_mm512_mullo_epi16"] = by_lane<uint16_t>([](U a, U b, U) { return a * b; });
   table["_mm512_abs_epi8"] = by_lane<int8_t, uint8_t>([](int a, int, int) { return a < 0 ? -a : a; });

@@ -9,7 +9,7 @@
 namespace quire::kernels::cpu {
 
 /// Per row: scaled q, output accumulator (both padded), the weights of a stretch, running maximum, running
-/// sum, rescale factor, and the results of earlier spans. Then K and V of a stretch in f32, and what tile
+/// sum, rescale factor, and the results of earlier spans. Then K and V of a stretch, widened, and what tile
 /// registers need: the weights of a tile, a tile of output, V of a stretch in bf16; or instead of the latter
 /// two the factors of eight rows in f32 (AMX), which are less from 16 dimensions on.
 constexpr size_t attention_scratch_floats(size_t rows, size_t padded_dim) {

@@ -11,7 +11,8 @@
 // How attention multiplies with K and V as they are stored. A tile of K or V is a matrix, whose rows lie
 // along the lanes: of K [head_dim][kTileKeys], of V [kTileKeys][head_dim]. A product takes kStep rows of it
 // at once. The factors are numbers of a query row: its query, or its weights.
-//   Element, kScaled   as in ReadFormat; KeyElement: of keys
+//   Element            as they are stored; KeyElement: of keys
+//   kScaled            whether the elements need scales, which scores and weights are times
 //   kStep, kLane       elements of a lane in a product; how far apart neighbouring lanes are. If kLane is
 //                      kStep, the elements of a lane lie side by side, else `width` apart: the rows' width
 //   kMostRows          query rows for which sums of V::kAttentionVectors vectors fit the registers
@@ -49,7 +50,7 @@ struct Singles {
   using Operand = V;
   using Factor = V;
   using KeyElement = Element;
-  static constexpr bool kScaled = Stored::kScaled;
+  static constexpr bool kScaled = false;
   static constexpr bool kIntegerKeys = false;
   using Wide = std::conditional_t<sizeof(Element) < sizeof(float), Widened<V, Singles>, void>;
   static constexpr size_t kWidenRows = cpu::kWidenRows;
@@ -146,7 +147,6 @@ struct Pairs {
 template <VecType V, class Format>
 struct WideElements {
   using Element = float;
-  static constexpr bool kScaled = Format::kScaled;
   static QUIRE_INLINE V load(const float* p) { return V::load(p); }
   static QUIRE_INLINE V load(const float* p, size_t count) { return V::load(p, count); }
 };

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/x86/attention_stretch.h"
+#include "kernels/quantize.h"
 
 // Products of queries with keys of int8, and of weights with values of int8, as integers, which are exact:
 // however they are computed, the bits are the same. A query is rounded to int8 by its largest magnitude, as a
@@ -33,10 +34,10 @@ class IntegerQuery {
   float* scale;     // what a product is times to be a score
   int32_t* offset;  // -128 times the sum of the values: for keys that have 128 added
 
-  /// Rounds q, [head_dim]. The scale is not finite if an element is not; magnitudes below kLeast are zero.
+  /// Rounds q, [head_dim]. The scale is the default NaN if an element is not finite; as in quantize_int8(),
+  /// small ones are zeros.
   QUIRE_INLINE void set(const float* q, size_t head_dim, float factor) const {
     constexpr float kMost = 127.0F;
-    constexpr float kLeast = 0x1p-120F;  // whose inverse times kMost is finite
     const auto load = [&](size_t d) __attribute__((always_inline)) {
       const size_t left = head_dim - d;
       return left < V::kLanes ? V::load(q + d, left) : V::load(q + d);
@@ -49,8 +50,9 @@ class IntegerQuery {
       poison = V::fma(x, V::zero(), poison);
     }
     const float largest = V::max_lane(most);
-    *scale = largest / kMost * factor + V::sum(poison);
-    const bool is_zero = !(largest >= kLeast) || *scale - *scale != 0.0F;
+    const bool is_finite = V::sum(poison) == 0.0F;
+    *scale = is_finite ? largest / kMost * factor : __builtin_nanf("");
+    const bool is_zero = !(largest >= kLeastInt8Magnitude) || !is_finite;
     const V inverse = V::set1(is_zero ? 0.0F : kMost / largest);
     V sum = V::zero();
     for (size_t d = 0; d < head_dim; d += V::kLanes) {
@@ -98,7 +100,9 @@ struct Integers : IntegerKeys<typename Dot::Vec> {
   static constexpr size_t kWidenRows = cpu::kWidenRows;
   static constexpr float kSlack = 0.0F;
   static constexpr bool kKeepsTwo = false;
-  /// Of minus infinity 2^-87, which is as good as 0 beside 1, and no subnormal after the scale of its value.
+  /// Of minus infinity 2^-87, which is as good as 0 beside 1, and hardly ever a subnormal after the scale of
+  /// its value. A NaN is the default one, as in scales of keys, queries and what arithmetic makes of
+  /// infinities.
   static QUIRE_INLINE V exp(V x) { return vec_exp_17_bits(x, -60.0F); }
   static QUIRE_INLINE V keep(float* numbers, size_t first, V values) {
     V::store(numbers + first, values);

@@ -19,7 +19,7 @@ extern const KernelTable kTable = {
                int4_kernel<IntegerKernel<Int4Dot>, Int4>(RowForm::kUint8)},
     .quantize = quantize<Vec>,
     .attention = {attention<Vec, Singles<Vec, F32>>, attention<Vec, Singles<Vec, F16>>,
-                  attention<Vec, Pairs<Vec, Bf16Pairs>>, attention<Vec, Integers<SignedDot>>},
+                  attention<Vec, Pairs<Vec, Bf16Pairs>>, attention<Vec, Integers<AttentionDot>>},
     .merge_spans = merge_spans<Vec>,
     .rms_norm = rms_norm<Vec>,
     .add_in_place = add_in_place<Vec>,

@@ -21,7 +21,7 @@ extern const KernelTable kTable = {
                int4_kernel<IntegerKernel<SignedDot>, Int4>(RowForm::kInt8)},
     .quantize = quantize<Vec>,
     .attention = {attention<Vec, Singles<Vec, F32>>, attention<Vec, Singles<Vec, F16>>,
-                  attention<Vec, Pairs<Vec, Bf16Pairs>>, attention<Vec, Integers<SignedDot>>},
+                  attention<Vec, Pairs<Vec, Bf16Pairs>>, attention<Vec, Integers<AttentionDot>>},
     .merge_spans = merge_spans<Vec>,
     .rms_norm = rms_norm<Vec>,
     .add_in_place = add_in_place<Vec>,

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/x86/vec_math.h"
+#include "kernels/quantize.h"
 
 // The element-wise ops over Vec. Full and partial vectors do the same to every element, so that a result
 // depends neither on its place in a row nor on the width of the row.
@@ -28,7 +29,7 @@ void from_f32(const float* from, void* to, size_t count) {
   convert<V, F32, Format>(from, to, count);
 }
 
-/// Converts to int8 by the largest magnitude; the poison is 0 times each value: NaN if one is not finite.
+/// As quantize_int8(). The poison is 0 times each value: NaN if one is not finite.
 template <VecType V>
 float quantize(const float* x, int8_t* to, size_t count) {
   constexpr size_t kChains = 4;
@@ -53,7 +54,8 @@ float quantize(const float* x, int8_t* to, size_t count) {
     poison[0] = V::add(poison[0], j == 0 ? zero : poison[j]);
   }
   const float largest = V::max_lane(most[0]);
-  const V inverse = V::set1(largest > 0.0F ? 127.0F / largest : 0.0F);
+  const bool is_zero = !(largest >= kLeastInt8Magnitude);
+  const V inverse = V::set1(is_zero ? 0.0F : 127.0F / largest);
   i = 0;
   for (; i + V::kLanes <= count; i += V::kLanes) V::store_int8(to + i, V::mul(V::load(x + i), inverse));
   if (i < count) {
@@ -61,7 +63,8 @@ float quantize(const float* x, int8_t* to, size_t count) {
     V::store_int8(rest, V::mul(V::load(x + i, count - i), inverse));
     for (size_t j = 0; i + j < count; ++j) to[i + j] = rest[j];
   }
-  return largest / 127.0F + V::sum(poison[0]);
+  if (V::sum(poison[0]) != 0.0F) return __builtin_nanf("");
+  return is_zero ? 0.0F : largest / 127.0F;
 }
 
 template <VecType V>

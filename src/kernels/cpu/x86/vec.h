@@ -28,7 +28,7 @@ concept VecType = requires(V a, const V* vectors, float x, size_t count, int n, 
   // The first `count` < kLanes lanes; the others are zero, and the memory behind them is not accessed.
   { V::load(from, count) } -> std::same_as<V>;
   { V::store(to, a, count) } -> std::same_as<void>;
-  // Lanes rounded to integers of 8 or 16 bits, which they must fit.
+  // Lanes rounded to integers of 8 or 16 bits; any integer for those that do not fit.
   { V::store_int8(bytes, a) } -> std::same_as<void>;
   { V::store_int16(words, a) } -> std::same_as<void>;
 
@@ -102,9 +102,6 @@ concept IntVecType = requires(I a, size_t count, const float* from, float* to, c
 /// A format in which elements are stored: how V::kLanes of them are read into a V.
 template <class F, class V>
 concept ReadFormat = requires(size_t count, const typename F::Element* from) {
-  {
-    F::kScaled
-  } -> std::convertible_to<bool>;  // whether the elements need scales, which are applied elsewhere
   { F::load(from) } -> std::same_as<V>;
   { F::load(from, count) } -> std::same_as<V>;
 };

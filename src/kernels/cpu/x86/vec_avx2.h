@@ -162,11 +162,21 @@ struct SignedDot {
   using Sum = IntVec;
   static constexpr bool kShifted = false;
   static constexpr size_t kTemporaries = 2;
-  static constexpr size_t key_tiles(size_t rows) { return rows <= 2 ? 2 : 1; }
-  static QUIRE_INLINE IntVec of_keys(IntVec bytes) { return bytes; }
   static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec w, IntVec x) {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w.v), _mm256_sign_epi8(x.v, w.v));
     return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+  }
+};
+
+/// See attention_integers.h. Magnitudes and signs are taken of keys, which the rows share.
+struct AttentionDot {
+  using Vec = avx2::Vec;
+  using Sum = IntVec;
+  static constexpr bool kShifted = false;
+  static constexpr size_t key_tiles(size_t rows) { return rows == 1 ? 2 : 1; }
+  static QUIRE_INLINE IntVec of_keys(IntVec bytes) { return bytes; }
+  static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec query, IntVec keys) {
+    return SignedDot::multiply_add(sum, keys, query);
   }
   static QUIRE_INLINE IntVec multiply_pairs(IntVec sum, IntVec a, IntVec b) {
     return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(a.v, b.v))};
@@ -209,7 +219,6 @@ struct Int4 {
 /// Stored formats: how kLanes elements are read into a Vec and written from one.
 struct F32 {
   using Element = float;
-  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const float* p) { return Vec::load(p); }
   static QUIRE_INLINE Vec load(const float* p, size_t count) { return Vec::load(p, count); }
   static QUIRE_INLINE void store(float* p, Vec a) { Vec::store(p, a); }
@@ -220,7 +229,6 @@ struct F32 {
 template <class Format>
 struct Narrow {
   using Element = uint16_t;
-  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const uint16_t* p) {
     return Format::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }

@@ -174,13 +174,23 @@ struct SignedDot {
   using Sum = IntVec;
   static constexpr bool kShifted = false;
   static constexpr size_t kTemporaries = 4;
-  static constexpr size_t key_tiles(size_t) { return 4; }
-  static QUIRE_INLINE IntVec of_keys(IntVec bytes) { return bytes; }
   static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec w, IntVec x) {
     const __m512i with_sign =
         _mm512_mask_sub_epi8(w.v, _mm512_movepi8_mask(x.v), _mm512_setzero_si512(), w.v);
     const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x.v), with_sign);
     return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+  }
+};
+
+/// See attention_integers.h. Magnitudes and signs are taken of keys, which the rows share.
+struct AttentionDot {
+  using Vec = avx512::Vec;
+  using Sum = IntVec;
+  static constexpr bool kShifted = false;
+  static constexpr size_t key_tiles(size_t) { return 4; }
+  static QUIRE_INLINE IntVec of_keys(IntVec bytes) { return bytes; }
+  static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec query, IntVec keys) {
+    return SignedDot::multiply_add(sum, query, keys);
   }
   static QUIRE_INLINE IntVec multiply_pairs(IntVec sum, IntVec a, IntVec b) {
     return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(a.v, b.v))};
@@ -241,7 +251,6 @@ struct Int4 {
 
 struct F32 {
   using Element = float;
-  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const float* p) { return Vec::load(p); }
   static QUIRE_INLINE Vec load(const float* p, size_t count) { return Vec::load(p, count); }
   static QUIRE_INLINE void store(float* p, Vec a) { Vec::store(p, a); }
@@ -251,7 +260,6 @@ struct F32 {
 template <class Format>
 struct Narrow {
   using Element = uint16_t;
-  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const uint16_t* p) {
     return Format::widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
@@ -292,8 +300,6 @@ struct Bf16 : Narrow<Bf16> {
 
 /// For K/V, whose scales are applied elsewhere.
 struct I8 {
-  using Element = int8_t;
-  static constexpr bool kScaled = true;
   static QUIRE_INLINE Vec load(const int8_t* p) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
