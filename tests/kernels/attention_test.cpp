@@ -289,7 +289,7 @@ TEST_P(Attention, SubnormalsDoNotDependOnTheMannerEither) {
     float q, k, v;
   };
   for (const Scale& scale : {Scale{0x1p126F, 0x1p-126F, 1.0F}, Scale{0x1p-70F, 0x1p-56F, 0x1p-122F},
-                             Scale{0x1p-126F, 0x1p120F, 1.0F}}) {
+                             Scale{0x1p-126F, 0x1p120F, 1.0F}, Scale{1.0F, 1.0F, 0x1p-115F}}) {
     for (const Shape& shape : {Shape{64, 1, 4, 0, DType::kBF16}, Shape{72, 1, 3, 0, DType::kI8}}) {
       Sequence sequence(7, shape, 90);
       for (float& value : sequence.q) value *= scale.q;

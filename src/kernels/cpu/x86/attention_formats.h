@@ -143,15 +143,15 @@ struct Pairs {
   }
 };
 
-/// What widen() wrote for Format: f32, one by one.
-template <VecType V, class Format>
+/// What widen() wrote: f32, one by one.
+template <VecType V>
 struct WideElements {
   using Element = float;
   static QUIRE_INLINE V load(const float* p) { return V::load(p); }
   static QUIRE_INLINE V load(const float* p, size_t count) { return V::load(p, count); }
 };
 template <VecType V, class Format>
-struct Widened : Singles<V, WideElements<V, Format>> {
+struct Widened : Singles<V, WideElements<V>> {
   using Wide = void;
   static constexpr bool kPrefetches = false;
 };

@@ -314,8 +314,8 @@ struct IntegerSums {
 
 /// Adds the values for kRows rows that read the same keys, kVectors vectors of the head from `d` on.
 template <class Dot, class Format, size_t kRows, size_t kVectors, class V = typename Dot::Vec>
-QUIRE_INLINE void add_integers(const AttentionRows<V>& rows, size_t row, const Stretch<V, Format>& at,
-                               size_t d, size_t head_dim, KeyRange<V> range) {
+QUIRE_INLINE void add_integers_part(const AttentionRows<V>& rows, size_t row, const Stretch<V, Format>& at,
+                                    size_t d, size_t head_dim, KeyRange<V> range) {
   IntegerSums<Dot, Format, kRows, kVectors> of = {rows, at, row, d, head_dim, {}};
   if (range.begin == 0 && range.end == static_cast<int>(kStretchKeys)) {
     of.add_all();
@@ -333,9 +333,10 @@ __attribute__((noinline)) void add_integers(const AttentionRows<V>& rows, size_t
   constexpr size_t kMost = kRows <= 2 ? 4 : V::kAttentionVectors;
   size_t d = 0;
   for (; d + kMost * V::kLanes <= head_dim; d += kMost * V::kLanes) {
-    add_integers<Dot, Format, kRows, kMost>(rows, row, at, d, head_dim, range);
+    add_integers_part<Dot, Format, kRows, kMost>(rows, row, at, d, head_dim, range);
   }
-  for (; d < head_dim; d += V::kLanes) add_integers<Dot, Format, kRows, 1>(rows, row, at, d, head_dim, range);
+  for (; d < head_dim; d += V::kLanes)
+    add_integers_part<Dot, Format, kRows, 1>(rows, row, at, d, head_dim, range);
 }
 
 /// Products with keys and values as integers.
