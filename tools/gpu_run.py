@@ -39,7 +39,7 @@ STAGES = [  # name, filter of the tests, seconds
     ("ptx.h", "Ptx.*", 10),
     ("kernels", KERNELS, 40),
     ("forward pass", "*Families.*:ForwardPass.*", 25),
-    ("executor", "*DeviceBits*:DeviceText.*:*GoldenText*:DeviceTokens.*:DeviceStories.*:BlockCopier.*:BlockMover.*:DeviceBackend.*", 35),
+    ("executor", "*DeviceBits*:DeviceText.*:*GoldenText*:DeviceTokens.*:DeviceStories.*:BlockCopier.*:BlockMover.*:PassGraphs.*:DeviceBackend.*", 35),
 ]
 SANITIZER_STAGES = [("memcheck", 30), ("racecheck", 30)]
 # Parts of gpu_bench.

@@ -107,6 +107,10 @@ void ForwardPass::compute(Ops& ops, const KvPool& pool, std::span<const TokenId>
   if (tokens.empty()) return;
   const uint32_t positions = lay_out(seqs);
   ops.begin({.tokens = tokens, .positions = positions_, .seqs = seqs});
+  ops.compute_layers([&] { layers(ops, pool, positions); });
+}
+
+void ForwardPass::layers(Ops& ops, const KvPool& pool, uint32_t positions) {
   ops.embed(embedding_scale_);
   if (ops.has(Norm::kAttention, 0)) ops.norm(Norm::kAttention, 0, Rows::kResidual, Rows::kNormed);
   for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {

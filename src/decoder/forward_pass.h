@@ -37,6 +37,7 @@ class ForwardPass {
  private:
   void check(const KvPool& pool, std::span<const TokenId> tokens, std::span<const BatchSeq> seqs) const;
   uint32_t lay_out(std::span<const BatchSeq> seqs);
+  void layers(Ops& ops, const KvPool& pool, uint32_t positions);
   void attention(Ops& ops, const KvPool& pool, uint32_t layer, uint32_t positions);
   void rotate(Ops& ops, uint32_t layer, uint32_t positions);
   void post_norm(Ops& ops, Norm norm, uint32_t layer) const;

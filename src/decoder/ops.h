@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "decoder/batch.h"
@@ -48,6 +49,10 @@ class Ops {
   /// The batch of all calls up to the next begin(); what it points to must outlive them. Blocks and positions
   /// have been checked.
   virtual void begin(const Batch& batch) = 0;
+  /// Calls `layers`, which calls all operations of the batch from embed() to the last add(); a device may
+  /// have kept what an earlier batch's came to, and repeat that instead. Which operations there are, and what
+  /// they are called with, is the same for all batches of the model but for Rotation::positions.
+  virtual void compute_layers(const std::function<void()>& layers) { layers(); }
 
   /// Whether the model has this norm.
   virtual bool has(Norm norm, uint32_t layer) const = 0;

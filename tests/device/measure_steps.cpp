@@ -77,13 +77,14 @@ cuda::StepLimits limits_of(const Step& step) {
 class Steps {
  public:
   Steps(const model::ModelConfig& config, const cuda::ModelWeights& weights, cuda::Gemm& gemm,
-        const Step& step)
+        const Step& step, cuda::Stream stream)
       : step_(step),
+        stream_(stream),
         blocks_of_each_((step.length + kBlock - 1) / kBlock),
         cache_(config, DType::kBF16, step.seqs * blocks_of_each_, kBlock),
-        ops_(config, weights, cache_, gemm, nullptr, limits_of(step)),
+        ops_(config, weights, cache_, gemm, stream, limits_of(step)),
         pass_(config, DType::kBF16, step.length) {
-    cuda::clear(cache_.memory().data(), cache_.memory().size(), nullptr);
+    cuda::clear(cache_.memory().data(), cache_.memory().size(), stream);
     tables_.reserve(step.seqs);
     for (uint32_t i = 0; i < step.seqs; ++i) {
       tables_.push_back(model::consecutive_tables(cache_.num_groups(), blocks_of_each_,
@@ -97,7 +98,7 @@ class Steps {
 
   void compute() {
     pass_.compute(ops_, {cache_.groups(), cache_.num_blocks(), kBlock}, tokens_, seqs_);
-    cuda::synchronize(nullptr);
+    cuda::synchronize(stream_);
   }
   void compute_logits() {
     pass_.compute(ops_, {cache_.groups(), cache_.num_blocks(), kBlock}, tokens_, seqs_);
@@ -106,6 +107,7 @@ class Steps {
 
  private:
   Step step_;
+  cuda::Stream stream_;
   uint32_t blocks_of_each_;
   cuda::KvCache cache_;
   cuda::CudaOps ops_;
@@ -121,6 +123,16 @@ size_t memory_of(const model::ModelConfig& config, const Step& step) {
   const cuda::KvBlocks one{DType::kBF16, kBlock, config.num_kv_heads, config.head_dim};
   return blocks * one.block_bytes() * config.num_layers +
          cuda::CudaOps::bytes_for(config, DType::kBF16, kBlock, limits_of(step));
+}
+
+/// On a stream of its own, where decodes are repeated as a graph.
+double seconds_as_a_graph(const model::ModelConfig& config, const cuda::ModelWeights& weights,
+                          const Step& step) {
+  const cuda::OwnStream stream;
+  cuda::Gemm gemm(cublaslt(), stream.get());
+  cuda::CudaOps::prepare(gemm, weights, limits_of(step));
+  Steps steps(config, weights, gemm, step, stream.get());
+  return seconds_of_waiting([&] { steps.compute(); });
 }
 
 }  // namespace
@@ -172,8 +184,12 @@ void measure_steps(const Sizes& sizes, const Ceilings& ceilings) {
       std::puts(fmt::format("| {}: not measured, too little memory is free | | | | | |", what).c_str());
       continue;
     }
+    if (step.tokens == 1) {
+      print_row("layers as a graph, " + what, seconds_as_a_graph(config, weights, step),
+                needs_of_layers(config, step), ceilings);
+    }
     cuda::CudaOps::prepare(gemm, weights, limits_of(step));
-    Steps steps(config, weights, gemm, step);
+    Steps steps(config, weights, gemm, step, nullptr);
     print_row("layers, " + what, seconds_of_waiting([&] { steps.compute(); }), needs_of_layers(config, step),
               ceilings);
     print_row("and logits on the host, " + what, seconds_of_waiting([&] { steps.compute_logits(); }),

@@ -15,7 +15,9 @@ namespace {
 
 test::fibers::Device& device() { return *test::fibers::Device::current(); }
 
-test::fibers::Streams& streams() { return device().streams(); }
+using test::fibers::Streams;
+
+Streams& streams() { return device().streams(); }
 
 /// Places of events, behind their void*.
 uint64_t place_of(void* event) { return reinterpret_cast<uint64_t>(event); }
@@ -23,6 +25,11 @@ uint64_t place_of(void* event) { return reinterpret_cast<uint64_t>(event); }
 void throw_if_failed() {
   if (!streams().failure().empty()) throw Error("CUDA: the work of a stream: " + streams().failure());
   if (!device().findings().empty()) throw Error("CUDA: the work of a stream: " + device().report());
+}
+
+/// What CUDA forbids while it records, or Graph does.
+void refuse_if_recording(std::string_view what) {
+  if (streams().is_recording()) throw Error(fmt::format("CUDA: {}: not while a stream is recorded", what));
 }
 
 void refuse_unless_fits(const void* at, size_t bytes, bool is_read, const char* what) {
@@ -37,6 +44,7 @@ void check(int error, std::string_view what) {
 }
 
 DeviceBuffer::DeviceBuffer(size_t bytes, std::string what) : size_(bytes) {
+  refuse_if_recording(what);
   if (bytes > 0) data_ = device().allocate(std::move(what), bytes).data();
 }
 
@@ -57,6 +65,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 
 PinnedBuffer::PinnedBuffer(size_t bytes, std::string what) : size_(bytes) {
   if (bytes == 0) return;
+  refuse_if_recording(what);
   data_ = device().allocate(std::move(what), bytes).data();
   device().mark_written(data_, bytes);  // by the host, whose stores nobody sees
 }
@@ -91,6 +100,30 @@ Nanos Event::since(const Event& other) const {
   return streams().reached(place_of(event_)) - streams().reached(place_of(other.event_));
 }
 
+namespace {
+
+Streams::Recorded* recorded_by(void* graph) { return static_cast<Streams::Recorded*>(graph); }
+
+}  // namespace
+
+Graph::Graph(Stream stream, const std::function<void()>& give) {
+  streams().begin_recording(stream);
+  try {
+    give();
+  } catch (...) {
+    streams().end_recording();
+    throw;
+  }
+  graph_ = new Streams::Recorded(streams().end_recording());
+}
+Graph::~Graph() { delete recorded_by(graph_); }
+Graph::Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(graph_, other.graph_);
+  return *this;
+}
+void Graph::launch(Stream stream) const { streams().add(stream, *recorded_by(graph_)); }
+
 DeviceFacts device_facts() {
   return {.name = "fibers", .free_bytes = 1 << 30, .total_bytes = 1 << 30, .capability = 90};
 }
@@ -98,6 +131,7 @@ DeviceFacts device_facts() {
 void use_device(uint32_t device) { check(static_cast<int>(device), "there is one device"); }
 
 void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
+  refuse_if_recording("a copy to the device");
   refuse_unless_fits(to, bytes, false, "a copy to the device");
   if (device().owns(from)) {
     streams().add(stream, [=] { device().copy(to, from, bytes); });
@@ -109,6 +143,7 @@ void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
 }
 
 void copy_to_host(void* to, const void* from, size_t bytes, Stream stream) {
+  refuse_if_recording("a copy from the device");
   refuse_unless_fits(from, bytes, false, "a copy from the device");
   const bool is_pinned = device().owns(to);
   streams().add(stream, [=] {
@@ -136,6 +171,7 @@ void clear(void* to, size_t bytes, Stream stream) {
 }
 
 void synchronize(Stream stream) {
+  refuse_if_recording("the work of a stream");
   streams().run_all(stream);
   throw_if_failed();
 }

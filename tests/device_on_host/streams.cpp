@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/describe.h"
 
 namespace quire::test::fibers {
@@ -36,11 +38,36 @@ void Streams::add(backend::cuda::Stream stream, std::function<void()> work) {
     work_on({0, ++given_}, work);
     return;
   }
+  if (stream == recording_) {
+    recorded_.push_back(std::move(work));
+    return;
+  }
   push(stream, {.work = std::move(work)});
   while (rng_.below(2) == 0 && run_one()) continue;
 }
 
+void Streams::begin_recording(backend::cuda::Stream stream) {
+  refuse_if_recording("to record");
+  if (stream == nullptr) throw std::logic_error("the default stream cannot be recorded");
+  recording_ = stream;
+}
+
+Streams::Recorded Streams::end_recording() {
+  recording_ = nullptr;
+  return std::exchange(recorded_, {});
+}
+
+void Streams::add(backend::cuda::Stream stream, const Recorded& recorded) {
+  ++repeats_;
+  for (const std::function<void()>& work : recorded) add(stream, work);
+}
+
+void Streams::refuse_if_recording(const char* what) const {
+  if (is_recording()) throw std::logic_error(fmt::format("{} while a stream is recorded", what));
+}
+
 uint64_t Streams::record(backend::cuda::Stream stream) {
+  refuse_if_recording("an event");
   places_.push_back({.behind = {index_of(stream), given_}});
   const uint64_t place = places_.size() - 1;
   if (stream == nullptr) {
@@ -52,7 +79,10 @@ uint64_t Streams::record(backend::cuda::Stream stream) {
   return place;
 }
 
-void Streams::hold(backend::cuda::Stream stream, uint64_t place) { push(stream, {.waits_for = place}); }
+void Streams::hold(backend::cuda::Stream stream, uint64_t place) {
+  refuse_if_recording("an event");
+  push(stream, {.waits_for = place});
+}
 
 void Streams::push(backend::cuda::Stream stream, Item item) {
   item.number = ++given_;
@@ -60,6 +90,7 @@ void Streams::push(backend::cuda::Stream stream, Item item) {
 }
 
 void Streams::run_to(uint64_t place) {
+  refuse_if_recording("to wait");
   while (!places_[place].is_reached) {
     if (!run_one()) throw std::logic_error("streams that wait for each other");
   }

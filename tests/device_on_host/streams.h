@@ -33,6 +33,16 @@ class Streams {
   /// If work throws, all later work is left out, as on a device that has failed.
   void add(backend::cuda::Stream stream, std::function<void()> work);
 
+  using Recorded = std::vector<std::function<void()>>;
+  /// What the stream is given from here on is kept for end_recording() and not done. Until then no place may
+  /// be recorded in it, nor be waited for: both throw logic_error. One stream at a time.
+  void begin_recording(backend::cuda::Stream stream);
+  Recorded end_recording();
+  bool is_recording() const { return recording_ != nullptr; }
+  /// Gives the stream all that was recorded, and counts it.
+  void add(backend::cuda::Stream stream, const Recorded& recorded);
+  uint64_t repeats() const { return repeats_; }
+
   /// A new place behind all work that the stream has been given. Places are numbered from 1 on; 0 has always
   /// been reached.
   uint64_t record(backend::cuda::Stream stream);
@@ -77,7 +87,11 @@ class Streams {
   void work_on(const Work& which, const std::function<void()>& work);
   void note_waited(const Work& last);
 
+  void refuse_if_recording(const char* what) const;
+
   SplitMix64 rng_;
+  backend::cuda::Stream recording_ = nullptr;  // none
+  Recorded recorded_;
   std::vector<std::unique_ptr<Queue>> queues_;
   std::vector<Place> places_ = {{true, 0, {}}};
   std::vector<uint64_t> waited_;
@@ -86,6 +100,7 @@ class Streams {
   uint64_t done_ = 0;
   uint64_t fails_at_ = UINT64_MAX;
   uint64_t overtakes_ = 0;
+  uint64_t repeats_ = 0;
   std::string failure_;
 };
 

@@ -1,5 +1,6 @@
 // What the fibers' streams do with code that forgets to order or to wait.
 #include <cstring>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -62,6 +63,59 @@ TEST(Streams, ReadPinnedMemoryLate) {
     found.insert(byte);
   }
   EXPECT_EQ(found, (std::set<uint8_t>{1, 2}));
+}
+
+/// What is recorded is done when it is given, in the stream's order, as often as it is given.
+TEST(Streams, KeepWhatIsRecorded) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Device device(seed);
+    const cuda::OwnStream stream;
+    const cuda::DeviceBuffer numbers(3, "three bytes");
+    const uint8_t first[] = {1, 2, 3};
+    const auto move = [&](size_t to, size_t from) {
+      cuda::copy_on_device(numbers.data() + to, numbers.data() + from, 1, stream.get());
+    };
+    const auto found = [&] {
+      std::string out(3, 0);
+      cuda::copy_to_host(out.data(), numbers.data(), 3, stream.get());
+      return out;
+    };
+    cuda::copy_to_device(numbers.data(), first, 3, stream.get());
+    const cuda::Graph rotation(stream.get(), [&] { move(0, 1), move(1, 2); });
+    EXPECT_EQ(found(), "\1\2\3");
+    rotation.launch(stream.get());
+    move(2, 0);
+    EXPECT_EQ(found(), "\2\3\2");
+    rotation.launch(stream.get());
+    rotation.launch(stream.get());
+    EXPECT_EQ(found(), "\2\2\2");
+    EXPECT_EQ(device.streams().repeats(), 3U);
+  }
+}
+
+TEST(Streams, RefuseWhatIsNotToBeRecorded) {
+  Device device(1);
+  const cuda::OwnStream stream;
+  const cuda::DeviceBuffer memory(1, "a byte");
+  cuda::Event event;
+  uint8_t byte = 1;
+  const std::function<void()> refused[] = {
+      [&] { cuda::synchronize(stream.get()); },
+      [&] { event.record(stream.get()); },
+      [&] { event.hold(stream.get()); },
+      [&] { event.wait(); },
+      [&] { cuda::copy_to_device(memory.data(), &byte, 1, stream.get()); },
+      [&] { cuda::copy_to_host(&byte, memory.data(), 1, stream.get()); },
+      [&] { const cuda::DeviceBuffer more(1, "more"); },
+      [&] { const cuda::PinnedBuffer more(1, "more"); },
+      [&] { const cuda::Graph inner(stream.get(), [] {}); },
+  };
+  for (size_t i = 0; i < std::size(refused); ++i) {
+    EXPECT_THROW(cuda::Graph(stream.get(), refused[i]), std::exception) << i;
+    cuda::clear(memory.data(), 1, stream.get());
+    cuda::synchronize(stream.get());  // as if nothing had been recorded
+  }
+  EXPECT_THROW(cuda::Graph(nullptr, [] {}), std::exception);
 }
 
 TEST(Streams, SayThatTheirWorkFailed) {

@@ -3,13 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/attention_spans.h"
 #include "backend/cuda/attention_tile.h"
 #include "backend/cuda/paged_attention.h"
 
 // What a block of threads of paged_attention works on, and where it reads and writes.
 namespace quire::backend::cuda {
 
-inline constexpr uint32_t kScores = 2;  // of a partial: its maximum and its sum
+inline constexpr uint32_t kScores = kSpanScores;
 
 /// What a block works on.
 template <class Shape>

@@ -43,7 +43,8 @@ CudaOps::CudaOps(const model::ModelConfig& config, const ModelWeights& weights, 
       arena_(lay_out_activations(config, dtype_, cache.blocks().block_size, limits), memory_.data()),
       has_tiles_(supports_paged_attention(cache.blocks(), config.num_heads)),
       input_staging_(arena_.input_bytes, "the inputs of steps"),
-      places_staging_(limits.logit_rows * sizeof(uint32_t), "the inputs of steps") {
+      places_staging_(limits.logit_rows * sizeof(uint32_t), "the inputs of steps"),
+      graphs_(stream) {
   if (!has_tiles_ && !supports_decode_attention(cache.blocks(), config.num_heads)) {
     throw Error(
         fmt::format("--device cuda has no attention for {} heads of {}, {} K/V heads and blocks of {} "
@@ -119,17 +120,26 @@ void CudaOps::begin(const decoder::Batch& batch) {
                             batch.tokens.size(), batch.seqs.size(), limits_.rows, limits_.seqs));
   }
   rows_of_batch_ = static_cast<uint32_t>(batch.tokens.size());
+  seqs_of_batch_ = static_cast<uint32_t>(batch.seqs.size());
   rotary_ = 0;
   cut_into_tiles(batch);
   lay_out_inputs(batch);
+  count_spans();
   fill_inputs(batch, reinterpret_cast<uint32_t*>(input_staging_.take()));
   input_staging_.copy(arena_.input, inputs_.numbers * sizeof(uint32_t), stream_);
+}
+
+/// Batches with prompts seldom have a shape again, and their kernels take longer than to launch them.
+void CudaOps::compute_layers(const std::function<void()>& layers) {
+  if (rows_of_batch_ != seqs_of_batch_) return layers();
+  graphs_.run({rows_of_batch_, inputs_.table_stride, spans_, late_tokens_}, layers);
 }
 
 /// A tile has tokens of one sequence. Where large tiles would be few, all are small.
 void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
   tiles_.clear();
   num_large_tiles_ = 0;
+  most_small_tokens_ = 0;
   if (!has_tiles_) return;
   const uint32_t small = tokens_of_tile(cache_.blocks(), config_.num_heads, TileSize::kSmall);
   const uint32_t large = tokens_of_tile(cache_.blocks(), config_.num_heads, TileSize::kLarge);
@@ -144,7 +154,9 @@ void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
                         .first_row = row + done,
                         .num_tokens = std::min(most, seq.num_tokens - done),
                         .first_position = seq.first_position + done});
-      num_large_tiles_ += tiles_.back().num_tokens > small ? 1 : 0;
+      const uint32_t count = tiles_.back().num_tokens;
+      num_large_tiles_ += count > small ? 1 : 0;
+      if (count <= small) most_small_tokens_ = std::max(most_small_tokens_, count);
     }
     row += seq.num_tokens;
   }
@@ -162,8 +174,10 @@ void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
   for (const decoder::BatchSeq& seq : batch.seqs) {
     longest_ = std::max(longest_, seq.first_position + seq.num_tokens);
   }
+  // Whole spans, so that decodes have the same shape again and again.
   const uint32_t block_size = cache_.blocks().block_size;
-  const uint32_t stride = (longest_ + block_size - 1) / block_size;
+  const uint32_t whole = (longest_ + kSpanKeys - 1) / kSpanKeys * kSpanKeys;
+  const uint32_t stride = (std::min(whole, limits_.positions) + block_size - 1) / block_size;
   size_t numbers = 0;
   const auto take = [&](size_t count) {
     numbers += count;
@@ -179,6 +193,24 @@ void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
              .tables = take(groups * batch.seqs.size() * stride),
              .table_stride = stride};
   inputs_.numbers = numbers;
+}
+
+/// What launches of attention get, by K/V group: its layers have one window.
+void CudaOps::count_spans() {
+  spans_.clear();
+  for (const uint32_t window : cache_.groups().windows)
+    spans_.push_back(has_tiles_ ? shared_spans(window) : most_attention_spans(longest_, window));
+}
+
+/// Small tiles, if there are not many, share their spans among more blocks of threads, as far as there is
+/// memory for what these leave.
+uint32_t CudaOps::shared_spans(uint32_t window) const {
+  const std::span small = std::span(tiles_).subspan(num_large_tiles_);
+  if (small.size() * config_.num_kv_heads >= kBlocksToShare) return 0;
+  uint32_t spans = 0;
+  for (const QueryTile& tile : small) spans = std::max(spans, tile_spans(tile, window));
+  const size_t scratch = rows_of_batch_ * partial_floats(config_.num_heads, config_.head_dim, spans);
+  return spans > 1 && scratch * sizeof(float) <= arena_.partial_bytes ? spans : 0;
 }
 
 /// All that kernels read of the batch, to be copied at once.
@@ -329,17 +361,16 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
              stream_),
         "rope");
   rotary_ = 0;
-  const size_t num_seqs = (inputs_.numbers - inputs_.tables) / inputs_.table_stride / cache_.num_groups();
-  const uint32_t* tables = input(inputs_.tables + group * num_seqs * inputs_.table_stride);
-  if (has_tiles_) {
-    attend_tiles(layer, tables, scores);
-  } else {
-    attend_rows(layer, tables, scores);
-  }
+  if (!has_tiles_) return attend_rows(layer, group, scores);
+  attend_tiles(layer, group, scores);
+}
+
+const uint32_t* CudaOps::tables(uint32_t group) const {
+  return input(inputs_.tables + size_t{group} * seqs_of_batch_ * inputs_.table_stride);
 }
 
 /// A block of threads for each row.
-void CudaOps::attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores) {
+void CudaOps::attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores) {
   const size_t element = dtype_bytes(dtype_);
   const uint32_t at_once = attention_rows(config_, limits_);
   for (uint32_t first = 0; first < rows_of_batch_; first += at_once) {
@@ -350,11 +381,11 @@ void CudaOps::attend_rows(uint32_t layer, const uint32_t* tables, const decoder:
                             .out = at(Rows::kAttended) + first * q_width() * element,
                             .num_queries = std::min(at_once, rows_of_batch_ - first),
                             .num_heads = config_.num_heads,
-                            .block_tables = tables,
+                            .block_tables = tables(group),
                             .table_stride = inputs_.table_stride,
                             .seqs = input(inputs_.seqs + first),
                             .lengths = input(inputs_.lengths + first),
-                            .max_spans = most_attention_spans(longest_, scores.window),
+                            .max_spans = spans_[group],
                             .partials = reinterpret_cast<float*>(arena_.partials),
                             .scale = scores.scale,
                             .window = scores.window},
@@ -363,37 +394,28 @@ void CudaOps::attend_rows(uint32_t layer, const uint32_t* tables, const decoder:
   }
 }
 
-/// A block of threads for each tile of rows. Small tiles, if there are not many, share their spans among more
-/// blocks, as far as there is memory for what these leave.
-void CudaOps::attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores) {
-  PagedAttentionArgs args{.blocks = cache_.blocks(),
-                          .cache = cache_.layer(layer),
-                          .q = at(Rows::kQkv),
-                          .q_stride = static_cast<uint32_t>(qkv_width()),
-                          .out = at(Rows::kAttended),
-                          .num_rows = rows_of_batch_,
-                          .num_heads = config_.num_heads,
-                          .block_tables = tables,
-                          .table_stride = inputs_.table_stride,
-                          .tiles = reinterpret_cast<const QueryTile*>(input(inputs_.tiles)),
-                          .num_tiles = inputs_.num_tiles,
-                          .num_large_tiles = num_large_tiles_,
-                          .shared_spans = 0,
-                          .most_shared_tokens = 0,
-                          .partials = reinterpret_cast<float*>(arena_.partials),
-                          .scale = scores.scale,
-                          .window = scores.window};
-  const std::span small = std::span(tiles_).subspan(num_large_tiles_);
-  if (!small.empty() && small.size() * config_.num_kv_heads < kBlocksToShare) {
-    for (const QueryTile& tile : small) {
-      args.shared_spans = std::max(args.shared_spans, tile_spans(tile, scores.window));
-      args.most_shared_tokens = std::max(args.most_shared_tokens, tile.num_tokens);
-    }
-    const bool fits = paged_attention_scratch(args) * sizeof(float) <= arena_.partial_bytes;
-    if (args.shared_spans == 1 || !fits) args.shared_spans = 0;
-  }
-  if (args.shared_spans == 0) args.partials = nullptr;
-  check(paged_attention(args, stream_), "paged_attention");
+/// A block of threads for each tile of rows, or for each span of one.
+void CudaOps::attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores) {
+  const bool shares = spans_[group] > 0;
+  check(paged_attention({.blocks = cache_.blocks(),
+                         .cache = cache_.layer(layer),
+                         .q = at(Rows::kQkv),
+                         .q_stride = static_cast<uint32_t>(qkv_width()),
+                         .out = at(Rows::kAttended),
+                         .num_rows = rows_of_batch_,
+                         .num_heads = config_.num_heads,
+                         .block_tables = tables(group),
+                         .table_stride = inputs_.table_stride,
+                         .tiles = reinterpret_cast<const QueryTile*>(input(inputs_.tiles)),
+                         .num_tiles = inputs_.num_tiles,
+                         .num_large_tiles = num_large_tiles_,
+                         .shared_spans = spans_[group],
+                         .most_shared_tokens = most_small_tokens_,
+                         .partials = shares ? reinterpret_cast<float*>(arena_.partials) : nullptr,
+                         .scale = scores.scale,
+                         .window = scores.window},
+                        stream_),
+        "paged_attention");
 }
 
 void CudaOps::project_out(uint32_t layer) {

@@ -11,6 +11,7 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/paged_attention.h"
+#include "backend/cuda/pass_graphs.h"
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/staging.h"
 #include "backend/cuda/weights.h"
@@ -51,6 +52,8 @@ class CudaOps final : public decoder::Ops {
   }
   /// Throws Error if the batch exceeds the limits.
   void begin(const decoder::Batch& batch) override;
+  /// Of a batch of decodes by a graph, if its shape was met before.
+  void compute_layers(const std::function<void()>& layers) override;
   bool has(decoder::Norm norm, uint32_t layer) const override { return weight_of(norm, layer) != nullptr; }
   void norm(decoder::Norm norm, uint32_t layer, decoder::Rows from, decoder::Rows to) override;
   void add(float factor) override;
@@ -110,8 +113,11 @@ class CudaOps final : public decoder::Ops {
   void fill_inputs(const decoder::Batch& batch, uint32_t* to);
   void norm_rows(const void* x, void* residual, float factor, const float* weight, void* y, uint32_t rows);
   void cut_into_tiles(const decoder::Batch& batch);
-  void attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
-  void attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
+  void count_spans();
+  uint32_t shared_spans(uint32_t window) const;
+  void attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
+  void attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
+  const uint32_t* tables(uint32_t group) const;
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
   void select(std::span<const uint32_t> rows);
 
@@ -131,14 +137,19 @@ class CudaOps final : public decoder::Ops {
 
   bool has_tiles_ = false;  // paged_attention is there for this model; else decode_attention
   uint32_t rows_of_batch_ = 0;
+  uint32_t seqs_of_batch_ = 0;
   uint32_t longest_ = 0;  // keys
   Inputs inputs_;
   Staging input_staging_;   // of Arena::input
   Staging places_staging_;  // of Arena::places
   std::span<const LateRow> late_rows_;
   const TokenId* late_tokens_ = nullptr;
-  std::vector<QueryTile> tiles_;  // of the batch, if there are any
-  uint32_t num_large_tiles_ = 0;  // the first of them
+  std::vector<QueryTile> tiles_;    // of the batch, if there are any
+  uint32_t num_large_tiles_ = 0;    // the first of them
+  uint32_t most_small_tokens_ = 0;  // of a tile of the others
+  std::vector<uint32_t>
+      spans_;  // by K/V group: PagedAttentionArgs::shared_spans, or DecodeAttentionArgs::max_spans
+  PassGraphs graphs_;
   std::vector<uint16_t> host_halves_;
   std::vector<float> host_rows_;  // what hidden() and logits() return
 };

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -93,6 +94,32 @@ class Event {
 
  private:
   void* event_ = nullptr;
+};
+
+/// Work of a stream that was recorded, to be given to it again and again as a whole ("CUDA Graphs" in
+/// NVIDIA's CUDA C++ Programming Guide). Move-only.
+class Graph {
+ public:
+  Graph() = default;
+  /// Calls `give`, which gives the stream kernels and products: they are recorded, with their arguments, and
+  /// not done. Meanwhile the calling thread waits for nothing, allocates nothing on the device, and copies
+  /// only within it. Throws Error if the device refuses to record something or lacks memory for it, or what
+  /// `give` throws; then nothing is recorded, and the stream is as before. `stream`: not the default stream.
+  Graph(Stream stream, const std::function<void()>& give);
+  /// What was given to a stream is still done.
+  ~Graph();
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(Graph&& other) noexcept;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  explicit operator bool() const { return graph_ != nullptr; }
+  /// Gives the stream all that was recorded. Throws Error if the device refuses it. REQUIRES: it is not
+  /// empty.
+  void launch(Stream stream) const;
+
+ private:
+  void* graph_ = nullptr;
 };
 
 /// What is known of the device that the calling thread uses.

@@ -92,6 +92,44 @@ Nanos Event::since(const Event& other) const {
   return static_cast<Nanos>(milliseconds * 1e6F);
 }
 
+Graph::Graph(Stream stream, const std::function<void()>& give) {
+  cudaGraph_t recorded = nullptr;
+  // Whoever looks for an error of a launch is not to find one of these calls.
+  const auto must = [](cudaError_t error, const char* what) {
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+    check(error, what);
+  };
+  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "the recording of a stream");
+  try {
+    give();
+  } catch (...) {
+    if (cudaStreamEndCapture(stream, &recorded) == cudaSuccess) cudaGraphDestroy(recorded);
+    static_cast<void>(cudaGetLastError());
+    throw;
+  }
+  must(cudaStreamEndCapture(stream, &recorded), "the recording of a stream");
+  cudaGraphExec_t made = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&made, recorded, 0);
+  cudaGraphDestroy(recorded);
+  must(error, "a graph of recorded work");
+  graph_ = made;
+}
+
+Graph::~Graph() {
+  if (graph_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_));
+}
+
+Graph::Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(graph_, other.graph_);
+  return *this;
+}
+
+void Graph::launch(Stream stream) const {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), stream), "the launch of a graph");
+}
+
 DeviceFacts device_facts() {
   int device = 0;
   cudaDeviceProp properties{};
