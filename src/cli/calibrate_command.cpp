@@ -300,8 +300,8 @@ void write_page(const Options& options, const Measured& measured, const sim::Cal
 int calibrate(Options& options) {
   check_output_file(options.out, backend::sim::kCostFile);
   check_output_file(options.html, bench::page_kind());
-  const OutputFile outputs[] = {
-      {"--out", options.out}, {"--html", options.html}, {"--step-log", options.engine.step_log}};
+  std::vector<OutputFile> outputs = startup::output_files(options.engine);
+  outputs.insert(outputs.end(), {{"--out", options.out}, {"--html", options.html}});
   refuse_same_file(outputs);
   const Measured measured = options.logs.empty() ? measure(options) : read_logs(options.logs);
   constexpr int kInterrupted = 128 + SIGINT;

@@ -45,13 +45,7 @@ class BothSinks final : public engine::StepSink {
 /// Checks the output files of a run: different files, and each of its own kind. Throws Error before any is
 /// opened.
 void check_outputs(const EngineOptions& options) {
-  const std::string beside = options.prefix_cache_file.empty() ? "" : options.prefix_cache_file + ".part";
-  const OutputFile outputs[] = {{"--prefix-cache-file", options.prefix_cache_file},
-                                {"--prefix-cache-file", beside},
-                                {"--step-trace", options.step_trace},
-                                {"--step-log", options.step_log},
-                                {"--decision-log", options.decision_log}};
-  refuse_same_file(outputs);
+  refuse_same_file(output_files(options));
   check_output_file(options.step_trace);
   check_output_file(options.step_log);
   check_output_file(options.decision_log);
@@ -200,6 +194,15 @@ backend::sim::DeviceSetup setup_of(const EngineOptions& options) {
   ModelOutline model = outline_of(options.model.model);
   set_compute_type(model, options.model.dtype);
   return setup_of(model, {options.model.quantization, options.kv_cache_dtype});
+}
+
+std::vector<OutputFile> output_files(const EngineOptions& options) {
+  const std::string beside = options.prefix_cache_file.empty() ? "" : options.prefix_cache_file + ".part";
+  return {{"--prefix-cache-file", options.prefix_cache_file},
+          {"--prefix-cache-file", beside},
+          {"--step-trace", options.step_trace},
+          {"--step-log", options.step_log},
+          {"--decision-log", options.decision_log}};
 }
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name,

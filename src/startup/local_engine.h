@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "base/output_file.h"
 #include "base/sampling_params.h"
 #include "engine/answer_script.h"
 #include "engine/engine.h"
@@ -19,6 +20,9 @@
 #include "tokenize/tokenizer.h"
 
 namespace quire::startup {
+
+/// The files that an engine with these options writes.
+std::vector<OutputFile> output_files(const EngineOptions& options);
 
 /// A model with its tokenizer, device, scheduler and engine, running.
 struct LocalEngine {

@@ -67,6 +67,14 @@ def test_two_outputs_of_simulate_are_two_files(tmp_path):
     assert done.returncode == 2 and "each needs its own file" in done.stderr.decode() and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("flag", ["--html", *OUTPUTS])
+def test_two_outputs_of_calibrate_are_two_files(tmp_path, flag):
+    done = quire("calibrate", DEMO, "--out", tmp_path / "file", flag, tmp_path / "file", check=False)
+    message = done.stderr.decode()
+    assert done.returncode == 2 and "each needs its own file" in message and flag in message and "--out" in message, message
+    assert done.stdout == b"" and not list(tmp_path.iterdir())
+
+
 def test_outputs_that_differ_are_taken(tmp_path):
     (tmp_path / "link").symlink_to("elsewhere")
     quire(*RUN, "--step-trace", tmp_path / "trace", "--decision-log", tmp_path / "link", "--prefix-cache-file", tmp_path / "cache")
