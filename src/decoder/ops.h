@@ -51,7 +51,7 @@ class Ops {
   virtual void begin(const Batch& batch) = 0;
   /// Calls `layers`, which calls all operations of the batch from embed() to the last add(); a device may
   /// have kept what an earlier batch's came to, and repeat that instead. Which operations there are, and what
-  /// they are called with, is the same for all batches of the model but for Rotation::positions.
+  /// they are called with, is the same for all batches of the model but for how far a Rotation goes.
   virtual void compute_layers(const std::function<void()>& layers) { layers(); }
 
   /// Whether the model has this norm.

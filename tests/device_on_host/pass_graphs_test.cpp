@@ -200,8 +200,9 @@ class OnStream {
   cuda::DeviceBuffer late_;
 };
 
-/// Steps of one and of two sequences, whose contexts grow across spans, blocks and windows.
-void expect_same_bits(const std::filesystem::path& model, DType dtype) {
+/// Steps of one and of two sequences, whose contexts grow across spans, blocks and windows; `repeats` of them
+/// are repeated.
+void expect_same_bits(const std::filesystem::path& model, DType dtype, [[maybe_unused]] uint64_t repeats) {
   SCOPED_TRACE(model.string());
   struct Step {
     std::vector<uint32_t> lengths;
@@ -219,22 +220,24 @@ void expect_same_bits(const std::filesystem::path& model, DType dtype) {
   for (const Step& step : steps) expected.push_back(one_by_one.decode(step.lengths, step.late));
   const cuda::OwnStream stream;
   OnStream repeated(model, dtype, stream.get());
+  testing::internal::CaptureStderr();
   for (size_t i = 0; i < steps.size(); ++i) {
     EXPECT_EQ(repeated.decode(steps[i].lengths, steps[i].late), expected[i]) << "step " << i;
   }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // as where nothing can be recorded
 #ifndef QUIRE_REAL_DEVICE
-  EXPECT_GT(device.streams().repeats(), steps.size() / 2);
+  EXPECT_EQ(device.streams().repeats(), repeats);
 #endif
   EXPECT_TRUE(device.findings().empty()) << device.report();
 }
 
-/// The models' layers see all or 20 or 16 tokens; the second has attention without tensor cores, as all in
-/// f32.
+/// The models' layers see all tokens, or 20 or 16 of them; in f32, attention is without tensor cores. Where
+/// the tokens of a window lie in two spans, it is another launch than where they lie in one.
 TEST(PassGraphs, ChangeNoBit) {
-  expect_same_bits("tests/model/fixtures/gemma3-one-kv", DType::kF32);
+  expect_same_bits("tests/model/fixtures/gemma3-one-kv", DType::kF32, 22);
   QUIRE_NEEDS_DATA("golden-models/qwen3");
-  expect_same_bits(data_dir() / "golden-models/qwen3", DType::kBF16);
-  expect_same_bits(data_dir() / "golden-models/mistral-window", DType::kBF16);
+  expect_same_bits(data_dir() / "golden-models/qwen3", DType::kBF16, 22);
+  expect_same_bits(data_dir() / "golden-models/mistral-window", DType::kBF16, 18);
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ void CudaOps::begin(const decoder::Batch& batch) {
   }
   rows_of_batch_ = static_cast<uint32_t>(batch.tokens.size());
   seqs_of_batch_ = static_cast<uint32_t>(batch.seqs.size());
-  rotary_ = 0;
+  is_decode_ = std::ranges::all_of(batch.seqs, [](const auto& seq) { return seq.num_tokens == 1; });
   cut_into_tiles(batch);
   lay_out_inputs(batch);
   count_spans();
@@ -131,7 +131,9 @@ void CudaOps::begin(const decoder::Batch& batch) {
 
 /// Batches with prompts seldom have a shape again, and their kernels take longer than to launch them.
 void CudaOps::compute_layers(const std::function<void()>& layers) {
-  if (rows_of_batch_ != seqs_of_batch_) return layers();
+  // An angle that is still to be copied must not become a part of a graph.
+  const auto lacks = [this](uint32_t known) { return known != 0 && known < longest_; };
+  if (!is_decode_ || std::ranges::any_of(known_angles_, lacks)) return layers();
   graphs_.run({rows_of_batch_, inputs_.table_stride, spans_, late_tokens_}, layers);
 }
 
@@ -195,7 +197,7 @@ void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
   inputs_.numbers = numbers;
 }
 
-/// What launches of attention get, by K/V group: its layers have one window.
+/// What launches of attention get, by K/V group. (A window that all positions fit in counts as none there.)
 void CudaOps::count_spans() {
   spans_.clear();
   for (const uint32_t window : cache_.groups().windows)
@@ -284,6 +286,7 @@ void CudaOps::add_and_norm(float factor, Norm then, uint32_t layer) {
 }
 
 void CudaOps::embed(float scale) {
+  rotary_ = 0;  // also where a pass before this was broken off
   std::byte* residual = at(Rows::kResidual);
   check(cuda::embed({dtype_, weights_.embedding, input(inputs_.tokens), residual, rows_of_batch_,
                      config_.hidden_size, late_tokens_},
@@ -363,10 +366,6 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
   rotary_ = 0;
   if (!has_tiles_) return attend_rows(layer, group, scores);
   attend_tiles(layer, group, scores);
-}
-
-const uint32_t* CudaOps::tables(uint32_t group) const {
-  return input(inputs_.tables + size_t{group} * seqs_of_batch_ * inputs_.table_stride);
 }
 
 /// A block of threads for each row.

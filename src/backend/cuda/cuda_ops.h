@@ -52,7 +52,7 @@ class CudaOps final : public decoder::Ops {
   }
   /// Throws Error if the batch exceeds the limits.
   void begin(const decoder::Batch& batch) override;
-  /// Of a batch of decodes by a graph, if its shape was met before.
+  /// Decodes whose shape was met before are a graph (PassGraphs).
   void compute_layers(const std::function<void()>& layers) override;
   bool has(decoder::Norm norm, uint32_t layer) const override { return weight_of(norm, layer) != nullptr; }
   void norm(decoder::Norm norm, uint32_t layer, decoder::Rows from, decoder::Rows to) override;
@@ -109,6 +109,9 @@ class CudaOps final : public decoder::Ops {
   const uint32_t* input(size_t place) const {
     return reinterpret_cast<const uint32_t*>(arena_.input) + place;
   }
+  const uint32_t* tables(uint32_t group) const {
+    return input(inputs_.tables + size_t{group} * seqs_of_batch_ * inputs_.table_stride);
+  }
   void lay_out_inputs(const decoder::Batch& batch);
   void fill_inputs(const decoder::Batch& batch, uint32_t* to);
   void norm_rows(const void* x, void* residual, float factor, const float* weight, void* y, uint32_t rows);
@@ -117,7 +120,6 @@ class CudaOps final : public decoder::Ops {
   uint32_t shared_spans(uint32_t window) const;
   void attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
-  const uint32_t* tables(uint32_t group) const;
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
   void select(std::span<const uint32_t> rows);
 
@@ -138,7 +140,8 @@ class CudaOps final : public decoder::Ops {
   bool has_tiles_ = false;  // paged_attention is there for this model; else decode_attention
   uint32_t rows_of_batch_ = 0;
   uint32_t seqs_of_batch_ = 0;
-  uint32_t longest_ = 0;  // keys
+  bool is_decode_ = false;  // one token of each
+  uint32_t longest_ = 0;    // keys
   Inputs inputs_;
   Staging input_staging_;   // of Arena::input
   Staging places_staging_;  // of Arena::places

@@ -14,24 +14,29 @@ void PassGraphs::run(const PassShape& shape, const std::function<void()>& pass) 
   ++passes_;
   const auto known = std::ranges::find(known_, shape, &Known::shape);
   if (known == known_.end()) {
+    pass();
     place() = {.shape = shape, .graph = {}, .last_met = passes_};
-    return pass();
+    return;
   }
   known->last_met = passes_;
   if (!known->graph) {
     try {
       known->graph = Graph(stream_, pass);
     } catch (const Error& error) {
-      records_ = false;
-      known_.clear();
-      log_warning(
-          fmt::format("decodes are slower than they could be, as their kernels are launched one by "
-                      "one: {}",
-                      error.what()));
-      return pass();
+      go_on_without(pass, error.what());
+      return;
     }
   }
   known->graph.launch(stream_);
+}
+
+/// Where `pass` fails too, that error says more.
+void PassGraphs::go_on_without(const std::function<void()>& pass, const std::string& why) {
+  records_ = false;
+  known_.clear();
+  pass();
+  log_warning(fmt::format(
+      "decodes are slower than they could be, as their kernels are launched one by one: {}", why));
 }
 
 /// The place for a new shape: the end, or that of the shape that was not met for longest.

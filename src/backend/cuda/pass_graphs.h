@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/runtime.h"
@@ -12,7 +13,7 @@ namespace quire::backend::cuda {
 /// What the arguments of a pass's kernels depend on, beside what is the same for all batches of a model: two
 /// batches of one shape come to the same launches.
 struct PassShape {
-  uint32_t rows = 0;                  // each of a sequence of its own
+  uint32_t rows = 0;                  // each the one token of a sequence
   uint32_t table_stride = 0;          // of the block tables
   std::vector<uint32_t> spans;        // by K/V group: those of attention
   const void* late_tokens = nullptr;  // where tokens are that the host does not know
@@ -32,7 +33,8 @@ class PassGraphs {
   /// Gives the stream what `pass` gives it: when a shape is met first, by calling that; the second time, what
   /// it gives is recorded; from then on, what was recorded is repeated. If the device cannot record it, a
   /// warning says so once, and all passes are called from then on, as they are on the default stream.
-  /// REQUIRES: `pass` gives the same work for the same shape. Throws Error as `pass` does.
+  /// REQUIRES: `pass` gives the same work for the same shape. Throws Error as `pass` does, or if the device
+  /// refuses a graph that it has recorded.
   void run(const PassShape& shape, const std::function<void()>& pass);
 
  private:
@@ -42,6 +44,7 @@ class PassGraphs {
     uint64_t last_met = 0;
   };
   Known& place();
+  void go_on_without(const std::function<void()>& pass, const std::string& why);
 
   Stream stream_;
   bool records_ = true;

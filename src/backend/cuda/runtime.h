@@ -102,9 +102,10 @@ class Graph {
  public:
   Graph() = default;
   /// Calls `give`, which gives the stream kernels and products: they are recorded, with their arguments, and
-  /// not done. Meanwhile the calling thread waits for nothing, allocates nothing on the device, and copies
-  /// only within it. Throws Error if the device refuses to record something or lacks memory for it, or what
-  /// `give` throws; then nothing is recorded, and the stream is as before. `stream`: not the default stream.
+  /// not done. Meanwhile the calling thread waits for nothing, allocates and frees nothing on the device, and
+  /// copies only within it. Throws Error if the device refuses to record something or lacks memory for it, or
+  /// what `give` throws; then nothing is recorded, and the stream is as before. `stream`: not the default
+  /// stream.
   Graph(Stream stream, const std::function<void()>& give);
   /// What was given to a stream is still done.
   ~Graph();

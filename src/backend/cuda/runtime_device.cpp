@@ -92,13 +92,18 @@ Nanos Event::since(const Event& other) const {
   return static_cast<Nanos>(milliseconds * 1e6F);
 }
 
+namespace {
+
+/// Whoever looks for an error of a launch is not to find one that was thrown already.
+void must(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+  check(error, what);
+}
+
+}  // namespace
+
 Graph::Graph(Stream stream, const std::function<void()>& give) {
   cudaGraph_t recorded = nullptr;
-  // Whoever looks for an error of a launch is not to find one of these calls.
-  const auto must = [](cudaError_t error, const char* what) {
-    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
-    check(error, what);
-  };
   must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "the recording of a stream");
   try {
     give();
@@ -109,8 +114,11 @@ Graph::Graph(Stream stream, const std::function<void()>& give) {
   }
   must(cudaStreamEndCapture(stream, &recorded), "the recording of a stream");
   cudaGraphExec_t made = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&made, recorded, 0);
+  cudaError_t error = cudaGraphInstantiate(&made, recorded, 0);
   cudaGraphDestroy(recorded);
+  // Else the first launch would do that, which may take memory.
+  if (error == cudaSuccess) error = cudaGraphUpload(made, stream);
+  if (error != cudaSuccess && made != nullptr) cudaGraphExecDestroy(made);
   must(error, "a graph of recorded work");
   graph_ = made;
 }
@@ -127,7 +135,7 @@ Graph& Graph::operator=(Graph&& other) noexcept {
 }
 
 void Graph::launch(Stream stream) const {
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), stream), "the launch of a graph");
+  must(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), stream), "the launch of a graph");
 }
 
 DeviceFacts device_facts() {
