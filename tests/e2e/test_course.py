@@ -32,7 +32,7 @@ def run(command, folder):
 def is_shown(expected, printed):
     """Whether all is there as it is shown; a line of "..." stands for any number of lines."""
     pieces = re.split(r"^\.\.\.\n", expected, flags=re.M)
-    return re.fullmatch(".*".join(map(re.escape, pieces)), printed, re.S) is not None
+    return printed != "" and re.fullmatch("(?:.*\n)*".join(map(re.escape, pieces)), printed) is not None
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
@@ -54,7 +54,19 @@ def test_quotes_are_in_the_source_that_was_named_last(lesson):
     assert quotes
     for quote in quotes:
         sources = [link[1] for link in LINK.finditer(text[:quote.start()]) if "/src/" in link[1]]
-        assert sources and quote[2] in (COURSE / sources[-1]).read_text(), f"{lesson.name}: not in {sources[-1:]}:\n{quote[2]}"
+        found = sources and "\n" + quote[2] in (COURSE / sources[-1]).read_text()
+        assert found, f"{lesson.name}: not whole lines of {sources[-1:]}:\n{quote[2]}"
+
+
+def test_every_output_is_that_of_a_command():
+    """And every command's is shown, but for these."""
+    silent = []
+    for page in COURSE.glob("*.md"):
+        text = EXPERIMENT.sub("", page.read_text())
+        silent += [block[2] for block in BLOCK.finditer(text) if block[1] == "sh"]
+        assert not [block[0] for block in BLOCK.finditer(text) if block[1] not in ("sh", "cpp")], page
+        assert EXPERIMENT.search(page.read_text()) or page.name == "README.md"
+    assert sorted(silent) == ["./dev demo\n", "export PATH=$PWD/build/release:$PATH\n"]
 
 
 def test_links_lead_somewhere():
