@@ -150,8 +150,7 @@ class CudaOps final : public decoder::Ops {
   std::vector<QueryTile> tiles_;    // of the batch, if there are any
   uint32_t num_large_tiles_ = 0;    // the first of them
   uint32_t most_small_tokens_ = 0;  // of a tile of the others
-  std::vector<uint32_t>
-      spans_;  // by K/V group: PagedAttentionArgs::shared_spans, or DecodeAttentionArgs::max_spans
+  std::vector<uint32_t> spans_;     // by K/V group: what launches of attention get
   PassGraphs graphs_;
   std::vector<uint16_t> host_halves_;
   std::vector<float> host_rows_;  // what hidden() and logits() return
