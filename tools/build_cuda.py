@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the kernels of src/backend/cuda with nvcc and prints what each takes of a multiprocessor. Fails if one of them spills
 registers, or does not compile without a warning, or if attention to few tokens has less than 32 KiB of K and V on their way to a
-multiprocessor, or a product of few rows of weights. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that it stands for,
+multiprocessor, or a product of few rows or with experts of weights. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that it stands for,
 that kernels that move much move 16 bytes at a time, and that those that begin early wait before they touch memory.
 
 build_cuda.py [--arch 80,90] [--nvdisasm PATH] BUILD_DIR
@@ -36,6 +36,9 @@ KERNEL_CODE = {
     "attend_rows_kernel": [r"LDG\.E\.128\.CONSTANT", r"LDGSTS\.E\.BYPASS\.128", r"STS\.128", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4",
                            r"HMMA\.16816\.F32(\.BF16)?", r"MUFU\.EX2"],
     "few_rows_kernel": [r"LDGSTS\.E\.BYPASS\.128", r"LDSM\.16\.M88\.4", r"HMMA\.16816\.F32(\.BF16)?"],
+    "expert_product_kernel": [r"LDGSTS\.E\.BYPASS\.128", r"LDSM\.16\.M88\.4", r"HMMA\.16816\.F32(\.BF16)?", r"STG\.E\.128"],
+    "expert_product_f32_kernel": [r"LDG\.E\.128\.CONSTANT"],
+    "combine_choices_kernel": PIECES_IN_AND_OUT,
     "rms_norm_kernel": [*PIECES_IN_AND_OUT, r"MUFU\.RSQ"],
     "embed_kernel": PIECES_IN_AND_OUT,
     "gated_kernel": PIECES_IN_AND_OUT,
@@ -152,7 +155,8 @@ def code_complaints(name, arch, opcodes):
 
 # As kernels name how they are launched: src/backend/cuda/paged_attention.cu.
 LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
-RING = re.compile(r"Ring<(?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")  # src/backend/cuda/few_rows.cu
+# src/backend/cuda/few_rows.cu and expert_product.cu
+RING = re.compile(r"Ring<(?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
 SMALL_ROWS = 64
 DEEP_KIB = 228  # of a multiprocessor: then small tiles have as many stages as there is room for, more than the shared memory
 UNASKED_KIB = 48  # that holds those that they have elsewhere
@@ -172,7 +176,7 @@ def resident_blocks(arch, threads, registers, shared):
 
 
 def is_memory_bound(name, launch):
-    """Whether it multiplies few rows, or attends to few tokens, with heads that large models have."""
+    """Whether it multiplies few rows or by experts, or attends to few tokens, with heads that large models have."""
     return launch.re is RING or rows_of(launch) == SMALL_ROWS and int(re.search(r"<\w+, (\d+)", name)[1]) >= HEAD_DIM
 
 

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/activations.h"
 #include "backend/cuda/arena.h"
+#include "backend/cuda/expert_product.h"
 #include "base/rng.h"
 
 namespace quire::backend::cuda {
@@ -113,6 +114,39 @@ TEST(Activations, LiveFromWhoWritesToWhoReads) {
   EXPECT_EQ(lives(Activation::kAdded), "norm, out, ffn norm, down");
   EXPECT_EQ(lives(Activation::kPartials), "attend");
   EXPECT_EQ(lives(Activation::kLogits), "always");
+  EXPECT_EQ(lives(Activation::kRouted), "gate and up");
+  EXPECT_EQ(lives(Activation::kChoices), "gate and up to down");
+  EXPECT_EQ(lives(Activation::kOfExperts), "down");
+}
+
+/// What experts need has room for all choices of a step, and nothing for dense networks that are not there.
+TEST(Activations, OfExpertsHaveRoomForAllChoices) {
+  const auto bytes = [](const model::ModelConfig& config, Activation which) {
+    return lay_out_activations(config, DType::kBF16, 16, kLimits).of(which).bytes;
+  };
+  model::ModelConfig config = small_model();
+  for (const Activation which : {Activation::kRouted, Activation::kChoices, Activation::kOfExperts}) {
+    EXPECT_EQ(bytes(config, which), 0U);
+  }
+  config.moe = {.num_experts = 10, .top = 3, .ffn_size = 96};
+  EXPECT_EQ(bytes(config, Activation::kRouted), 128 * 12 * sizeof(float));
+  EXPECT_EQ(bytes(config, Activation::kOfExperts), 128 * 3 * 256 * 2);
+  EXPECT_EQ(bytes(config, Activation::kFfn), 128 * 3 * 96 * 2);
+  EXPECT_EQ(bytes(config, Activation::kGateUp), 2 * 128 * 3 * 96 * 2);
+  config.moe.layers = {true, false};
+  EXPECT_EQ(bytes(config, Activation::kFfn), 128 * 1024 * 2);
+  const ChoiceNumbers numbers = choice_numbers(config, kLimits);
+  EXPECT_EQ(bytes(config, Activation::kChoices), numbers.all * sizeof(uint32_t));
+  for (uint32_t rows = 1; rows <= kLimits.rows; ++rows) {
+    const uint32_t choices = rows * config.moe.top;
+    const uint32_t in_tile = tile_choices(choices, config.moe.num_experts);
+    EXPECT_LE(choices, numbers.weights - numbers.chosen);
+    EXPECT_LE(choices, numbers.order - numbers.weights);
+    EXPECT_LE(choices, numbers.tiles - numbers.order);
+    if (in_tile == 1) continue;
+    const size_t tiles = expert_tiles(choices, config.moe.num_experts, in_tile);
+    EXPECT_LE(tiles * sizeof(ExpertTile), (numbers.all - numbers.tiles) * sizeof(uint32_t));
+  }
 }
 
 }  // namespace

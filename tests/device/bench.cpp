@@ -15,7 +15,8 @@ constexpr const char* kUsage =
     "usage: gpu_bench [PART...]\n\n"
     "Measures the CUDA backend on the first device and prints tables in Markdown. Parts: attention, small, "
     "moving,\n"
-    "sampling, swap, gemms, steps, executor; without one: all. --facts prints what the device is and "
+    "sampling, swap, gemms, experts, steps, executor; without one: all. --facts prints what the device is "
+    "and "
     "measures\n"
     "nothing.\n";
 
@@ -35,6 +36,8 @@ constexpr Part kParts[] = {
     {"swap", "Blocks to the host and back, by the host's clock; their share is of the link to the host",
      quire::test::gpu::measure_swap},
     {"gemms", "Matrix products of Llama-3.2-1B (bf16)", quire::test::gpu::measure_gemms},
+    {"experts", "Feed-forward with experts of Qwen3-30B-A3B (bf16; rows choose at random)",
+     quire::test::gpu::measure_experts},
     {"steps", "Whole steps of Llama-3.2-1B's shape (bf16, random weights), by the host's clock",
      quire::test::gpu::measure_steps},
     {"executor", "Steps of the backend's executor, sampled greedily, by the host's clock",

@@ -32,6 +32,28 @@ struct Step {
   uint32_t length = 0;  // of each sequence, with them
 };
 
+/// A layer of experts; by default Qwen3-30B-A3B's.
+struct ExpertSizes {
+  uint32_t hidden = 2048;
+  uint32_t ffn = 768;  // of one expert
+  uint32_t count = 128;
+  uint32_t top = 8;
+  std::vector<uint32_t> rows = {1, 8, 64, 2048};
+};
+
+/// Of an expert's matrices one, by which expert_product() multiplies.
+struct ExpertProduct {
+  std::string name;
+  uint32_t n;
+  uint32_t k;
+  uint32_t x_choices;  // that share a row of x
+};
+std::vector<ExpertProduct> expert_products(const ExpertSizes& of);
+/// Of all choices of so many rows. `experts`: how many different ones they are.
+std::string expert_product_name(const ExpertSizes& of, const ExpertProduct& product, uint32_t rows);
+Needs expert_product_needs(const ExpertSizes& of, const ExpertProduct& product, uint32_t rows,
+                           double experts);
+
 /// Llama-3.2-1B, but for its RoPE scaling, which is a table of other numbers.
 model::ModelConfig llama_1b();
 
@@ -53,8 +75,9 @@ struct Sizes {
   std::vector<Step> steps = {{1, 1, 512},   {8, 1, 512},     {64, 1, 512},
                              {64, 1, 4096}, {8, 1024, 1024}, {1, 8192, 8192}};
   std::vector<uint32_t> served = {1, 64, 256};  // sequences that an executor decodes at once
-  uint32_t served_length = 512;                 // tokens of each at the beginning
-  uint32_t served_room = 256;                   // decoded by each before all begin again
+  ExpertSizes experts;
+  uint32_t served_length = 512;  // tokens of each at the beginning
+  uint32_t served_room = 256;    // decoded by each before all begin again
   /// More bytes than all caches hold: what is read again after so many comes from memory.
   size_t beyond_caches = size_t{256} << 20;
 };
@@ -89,6 +112,8 @@ void measure_swap(const Sizes& sizes, const Ceilings& ceilings);
 /// A step of decodes by a CudaExecutor, which samples them greedily, with one and with two in flight.
 void measure_executor(const Sizes& sizes, const Ceilings& ceilings);
 void measure_gemms(const Sizes& sizes, const Ceilings& ceilings);
+/// Products with experts' matrices, and what finds them and adds up their results.
+void measure_experts(const Sizes& sizes, const Ceilings& ceilings);
 /// Whole steps of a model of the model's shape, whose weights are random.
 void measure_steps(const Sizes& sizes, const Ceilings& ceilings);
 

@@ -17,6 +17,7 @@
 #include "formats/model_config.h"
 #include "kernels/context.h"
 #include "tests/device_on_host/target.h"
+#include "tests/device_on_host/tiny_model.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
@@ -129,10 +130,13 @@ TEST_P(Families, LogitsAreTheCpus) {
   const std::string name = GetParam();
   const std::filesystem::path fixture = std::filesystem::path("tests/model/fixtures") / name;
   const bool is_fixture = std::filesystem::exists(fixture);
-  if (name != "demo" && !is_fixture) QUIRE_NEEDS_DATA("golden-models/" + name);
-  const std::filesystem::path model = name == "demo" ? demo_model_dir()
-                                      : is_fixture   ? fixture
-                                                     : data_dir() / "golden-models" / name;
+  const bool is_golden = name != "demo" && name != "tiny-experts" && !is_fixture;
+  if (is_golden) QUIRE_NEEDS_DATA("golden-models/" + name);
+  const std::filesystem::path model = name == "demo"           ? demo_model_dir()
+                                      : name == "tiny-experts" ? temp_dir()
+                                      : is_fixture             ? fixture
+                                                               : data_dir() / "golden-models" / name;
+  if (name == "tiny-experts") write_tiny_model_of_experts(model);
   for (const auto& [dtype, bound] : {std::pair{DType::kF32, 1e-5}, {DType::kBF16, 0.06}}) {
     if (is_fixture && dtype != DType::kF32) continue;  // their rows are no multiples of 16 bytes in bf16
     OnDevice on_device(model, dtype, 1);
@@ -196,7 +200,7 @@ TEST(ForwardPass, BitsDoNotDependOnTheSizeOfTiles) {
 INSTANTIATE_TEST_SUITE_P(Golden, Families,
                          testing::Values("demo", "llama-linear-rope", "llama3-tied", "mistral-window", "phi3",
                                          "qwen2", "qwen3", "smollm3", "gemma3-one-kv", "granite-one-kv",
-                                         "olmo2-one-kv"),
+                                         "olmo2-one-kv", "mixtral", "tiny-experts"),
                          [](const auto& tested) {
                            std::string name(tested.param);
                            std::erase(name, '-');

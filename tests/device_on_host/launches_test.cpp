@@ -111,7 +111,7 @@ TEST(Launches, AreThoseOfAStep) {
     EXPECT_EQ(launches, cuda::step_launches(config) + config.num_layers) << name;
   }
   QUIRE_NEEDS_DATA("golden-models/qwen3");
-  for (const char* name : {"qwen3", "phi3", "mistral-window"}) {
+  for (const char* name : {"qwen3", "phi3", "mistral-window", "mixtral"}) {
     const std::filesystem::path model = data_dir() / "golden-models" / name;
     config = formats::load_model_config(model);
     EXPECT_EQ(launches_of_a_step(model, config, DType::kBF16), cuda::step_launches(config)) << name;

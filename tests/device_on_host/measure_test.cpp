@@ -51,6 +51,7 @@ gpu::Sizes small_sizes() {
   out.copied_blocks = {2};
   out.swapped_blocks = {1, 3};
   out.steps = {{1, 1, 20}, {3, 1, 33}, {1, 40, 40}, {2, 20, 20}};
+  out.experts = {.hidden = 64, .ffn = 32, .count = 8, .top = 2, .rows = {1, 8, 40}};
   out.served = {1, 3};
   out.served_length = 32;  // the next token begins a block, and all begin again after it
   out.served_room = 1;
@@ -105,6 +106,8 @@ TEST(Measurements, OfTheExecutor) {
   EXPECT_NE(text.find("| two in flight, 3 x 1 tokens, contexts of 32 | "), std::string::npos) << text;
   EXPECT_EQ(text.find("not measured"), std::string::npos) << text;
 }
+
+TEST(Measurements, OfExperts) { EXPECT_EQ(rows_of(printed(gpu::measure_experts)), 5U * 3); }
 
 TEST(Measurements, OfGemms) { EXPECT_EQ(rows_of(printed(gpu::measure_gemms)), 5U * 2); }
 

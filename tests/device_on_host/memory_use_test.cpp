@@ -34,7 +34,7 @@ void expect_as_loaded(const std::filesystem::path& model, DType dtype) {
 TEST(MemoryUse, OfWeightsIsWhatIsLoaded) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) expect_as_loaded(demo_model_dir(), dtype);
   QUIRE_NEEDS_DATA("golden-models/qwen3");
-  for (const char* name : {"qwen2", "qwen3", "phi3", "llama3-tied"}) {
+  for (const char* name : {"qwen2", "qwen3", "phi3", "llama3-tied", "mixtral"}) {
     expect_as_loaded(data_dir() / "golden-models" / name, DType::kBF16);
   }
 }

@@ -1,6 +1,7 @@
 #include "tests/device_on_host/paper.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -213,6 +214,26 @@ PaperTable gemm_table(const gpu::Sizes& sizes) {
   return {"products", out};
 }
 
+/// Of rows that choose at random, so many experts differ.
+double different_experts(const gpu::ExpertSizes& of, uint32_t rows) {
+  return of.count * (1 - std::pow(1 - static_cast<double>(of.top) / of.count, rows));
+}
+
+PaperTable expert_table(const gpu::Sizes& sizes) {
+  std::string out = head("MB needed | GFLOP | launches", 3);
+  const gpu::ExpertSizes& of = sizes.experts;
+  for (const gpu::ExpertProduct& product : gpu::expert_products(of)) {
+    for (const uint32_t rows : of.rows) {
+      const Work work{.what = gpu::expert_product_name(of, product, rows),
+                      .needs = gpu::expert_product_needs(of, product, rows, different_experts(of, rows)),
+                      .launches = 1};
+      out += fmt::format("| {} | {} | {} | 1 |{}\n", work.what, mega(work.needs.bytes),
+                         giga(work.needs.operations), times(work));
+    }
+  }
+  return {"experts", out};
+}
+
 // ---- whole steps: the simulator's roofline ----
 
 backend::StepWork work_of(const gpu::Step& step) {
@@ -270,8 +291,8 @@ PaperTable count_table() {
 
 std::vector<PaperTable> paper_tables() {
   const gpu::Sizes sizes;
-  return {count_table(),     attention_table(sizes), small_table(sizes), moving_table(sizes),
-          swap_table(sizes), gemm_table(sizes),      step_table(sizes)};
+  return {count_table(),     attention_table(sizes), small_table(sizes),  moving_table(sizes),
+          swap_table(sizes), gemm_table(sizes),      expert_table(sizes), step_table(sizes)};
 }
 
 }  // namespace quire::test::fibers

@@ -1,9 +1,11 @@
 // Passes that are recorded and repeated, against the same passes launched kernel by kernel.
 #include "backend/cuda/pass_graphs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "base/thread_pool.h"
 #include "formats/model_config.h"
 #include "tests/device_on_host/target.h"
+#include "tests/device_on_host/tiny_model.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
@@ -231,9 +234,13 @@ void expect_same_bits(const std::filesystem::path& model, DType dtype, [[maybe_u
   EXPECT_TRUE(device.findings().empty()) << device.report();
 }
 
-/// The models' layers see all tokens, or 20 or 16 of them; in f32, attention is without tensor cores. Where
-/// the tokens of a window lie in two spans, it is another launch than where they lie in one.
+/// The models' layers see all tokens, or 20 or 16 of them, and some have experts; in f32, attention is
+/// without tensor cores. Where the tokens of a window lie in two spans, it is another launch than where they
+/// lie in one.
 TEST(PassGraphs, ChangeNoBit) {
+  const std::filesystem::path experts = temp_dir();
+  write_tiny_model_of_experts(experts);
+  expect_same_bits(experts, DType::kBF16, 22);
   expect_same_bits("tests/model/fixtures/gemma3-one-kv", DType::kF32, 22);
   QUIRE_NEEDS_DATA("golden-models/qwen3");
   expect_same_bits(data_dir() / "golden-models/qwen3", DType::kBF16, 22);

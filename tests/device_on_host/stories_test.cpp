@@ -1,10 +1,8 @@
 // Random stories of the control plane over the device that fibers make: aborts, forks, preemptions by both
 // ways, up to three steps in flight, in orders of blocks, warps, lanes and streams that the seed draws.
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,57 +16,14 @@
 #include "control/scheduler.h"
 #include "tests/backend/hash_masks.h"
 #include "tests/device_on_host/device_executor.h"
+#include "tests/device_on_host/tiny_model.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
 namespace {
 
-constexpr uint32_t kVocabulary = 64;
+constexpr uint32_t kVocabulary = kTinyVocabulary;
 constexpr int kStories = 200;
-
-/// A Llama of one layer with weights so large that each token counts.
-void write_tiny_model(const std::filesystem::path& dir) {
-  constexpr const char* kConfig =
-      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32,
-          "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
-          "head_dim": 16, "vocab_size": 64, "max_position_embeddings": 128, "rms_norm_eps": 1e-05,
-          "rope_theta": 10000.0, "tie_word_embeddings": false, "torch_dtype": "float32"})";
-  std::ofstream(dir / "config.json") << kConfig;
-  const std::string layer = "model.layers.0.";
-  const std::vector<std::pair<std::string, std::vector<size_t>>> tensors = {
-      {"lm_head.weight", {kVocabulary, 32}},
-      {"model.embed_tokens.weight", {kVocabulary, 32}},
-      {layer + "input_layernorm.weight", {32}},
-      {layer + "mlp.down_proj.weight", {32, 32}},
-      {layer + "mlp.gate_proj.weight", {32, 32}},
-      {layer + "mlp.up_proj.weight", {32, 32}},
-      {layer + "post_attention_layernorm.weight", {32}},
-      {layer + "self_attn.k_proj.weight", {16, 32}},
-      {layer + "self_attn.o_proj.weight", {32, 32}},
-      {layer + "self_attn.q_proj.weight", {32, 32}},
-      {layer + "self_attn.v_proj.weight", {16, 32}},
-      {"model.norm.weight", {32}}};
-  std::string header = "{";
-  std::vector<float> values;
-  SplitMix64 rng(5);
-  for (const auto& [name, shape] : tensors) {
-    const size_t first = values.size();
-    const size_t count = shape.size() == 1 ? shape[0] : shape[0] * shape[1];
-    for (size_t i = 0; i < count; ++i) {
-      values.push_back(shape.size() == 1 ? 1.0F : static_cast<float>(unit_interval(rng.next()) - 0.5));
-    }
-    header += fmt::format(R"({}"{}": {{"dtype": "F32", "shape": [{}], "data_offsets": [{}, {}]}})",
-                          first == 0 ? "" : ", ", name, fmt::join(shape, ", "), first * sizeof(float),
-                          values.size() * sizeof(float));
-  }
-  header += "}";
-  std::ofstream file(dir / "model.safetensors", std::ios::binary);
-  const uint64_t length = header.size();
-  file.write(reinterpret_cast<const char*>(&length), sizeof(length));
-  file << header;
-  file.write(reinterpret_cast<const char*>(values.data()),
-             static_cast<std::streamsize>(values.size() * sizeof(float)));
-}
 
 /// What the stories went through, so that the test can tell whether it tested anything.
 struct Seen {

@@ -31,6 +31,10 @@ constexpr TrafficLimit kLimits[] = {
     // Of 80 and 96 dimensions as in decode_attention, where queries, K and V come and results go. Of maxima
     // and sums two lanes store eight bytes for a row.
     {"paged_attention", 1.0, 1.02},
+    // The places of an expert's choices begin anywhere, and threads may have none or several.
+    {"group_by_expert", 0.0, 1.2},
+    // Rows of small models begin within sectors.
+    {"expert_product", 0.0, 1.1},
     // Halves of heads of 80 begin within sectors, and a warp has parts of several heads.
     {"rope", 0.0, 1.15},
     // Lanes take 16 bytes at a time of spans that lie apart: the other half of a sector is in the L1 cache.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "backend/cuda/attention_spans.h"
+#include "backend/cuda/expert_product.h"
 #include "formats/model_tensors.h"
 #include "model/kv_groups.h"
 
@@ -37,7 +38,28 @@ size_t input_numbers(const model::ModelConfig& config, uint32_t block_size, cons
   return limits.rows * (4 + kNumbersOfTile + groups) + groups * limits.seqs * entries;
 }
 
+/// Numbers between gates and down for a row: those of a dense layer, or of all its experts.
+size_t feed_forward_width(const model::ModelConfig& config) {
+  size_t most = size_t{config.moe.top} * config.moe.ffn_size;
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    if (!config.has_experts(layer)) most = std::max<size_t>(most, config.ffn_size);
+  }
+  return most;
+}
+
 }  // namespace
+
+ChoiceNumbers choice_numbers(const model::ModelConfig& config, const StepLimits& limits) {
+  if (config.moe.num_experts == 0) return {};
+  const uint32_t choices = limits.rows * config.moe.top;
+  const size_t tiles = expert_tiles(choices, config.moe.num_experts, kSmallTile);  // of larger ones fewer
+  ChoiceNumbers out;
+  out.weights = choices;
+  out.order = out.weights + choices;
+  out.tiles = out.order + choices;
+  out.all = out.tiles + tiles * (sizeof(ExpertTile) / sizeof(uint32_t));
+  return out;
+}
 
 uint32_t attention_rows(const model::ModelConfig& config, const StepLimits& limits) {
   const size_t fit = std::max<size_t>(1, kMostPartialBytes / bytes_of_partials(config, limits.positions));
@@ -65,8 +87,8 @@ Activations lay_out_activations(const model::ModelConfig& config, DType dtype, u
   has(Activation::kQkv, "qkv", row * (q + 2 * kv), in({kQkv, kRope, kAttend}));
   has(Activation::kAttended, "attended", row * q, in({kAttend, kOut}));
   has(Activation::kAdded, "added", row * config.hidden_size, in({kOut, kFfnNorm, kDown, kNorm}));
-  has(Activation::kGateUp, "gate and up", row * 2 * config.ffn_size, in({kGateUp, kGated}));
-  has(Activation::kFfn, "feed-forward", row * config.ffn_size, in({kGated, kDown}));
+  has(Activation::kGateUp, "gate and up", row * 2 * feed_forward_width(config), in({kGateUp, kGated}));
+  has(Activation::kFfn, "feed-forward", row * feed_forward_width(config), in({kGated, kDown}));
   has(Activation::kSelected, "selected", logit_rows * config.hidden_size * dtype_bytes(dtype),
       in({kSelect, kHead}));
   has(Activation::kLogits, "logits",
@@ -77,6 +99,12 @@ Activations lay_out_activations(const model::ModelConfig& config, DType dtype, u
   has(Activation::kInput, "input", input_numbers(config, block_size, limits) * sizeof(uint32_t), kAlways);
   has(Activation::kMainAngles, "angles", angles(config.rope), kAlways);
   has(Activation::kLocalAngles, "local angles", config.local_rope ? angles(*config.local_rope) : 0, kAlways);
+  has(Activation::kRouted, "routed",
+      padded_rows(limits.rows) * result_stride(config.moe.num_experts, DType::kF32) * sizeof(float),
+      in({kGateUp}));
+  has(Activation::kChoices, "choices", choice_numbers(config, limits).all * sizeof(uint32_t),
+      in({kGateUp, kGated, kDown}));
+  has(Activation::kOfExperts, "of experts", row * config.moe.top * config.hidden_size, in({kDown}));
   out.bytes = place_buffers(out.buffers);
   return out;
 }

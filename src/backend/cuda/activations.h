@@ -42,8 +42,8 @@ enum class Activation : uint8_t {
   kQkv,          // [rows, (heads + 2 kv_heads) * head_dim]
   kAttended,     // [rows, heads * head_dim]
   kAdded,        // [rows, hidden]
-  kGateUp,       // [rows, 2 ffn]
-  kFfn,          // [rows, ffn]
+  kGateUp,       // [rows, 2 ffn], or [choices, 2 ffn of an expert]
+  kFfn,          // [rows, ffn], likewise
   kSelected,     // [logit rows, hidden]
   kLogits,       // [logit rows, vocab] f32
   kPartials,     // of attention, f32
@@ -51,8 +51,12 @@ enum class Activation : uint8_t {
   kInput,        // what kernels read of the batch
   kMainAngles,   // [positions][rotary] f32, as model::LayerRope counts them
   kLocalAngles,  // likewise; empty if the model has none
+  // Empty if it has no experts. A choice is an expert that a row is sent to (route.h).
+  kRouted,     // [rows, experts] f32: the router's logits
+  kChoices,    // numbers of 4 bytes: choice_numbers()
+  kOfExperts,  // [choices, hidden]
 };
-inline constexpr size_t kNumActivations = 14;
+inline constexpr size_t kNumActivations = 17;
 
 /// All activations in one allocation, each where Operation allows it.
 struct Activations {
@@ -72,6 +76,16 @@ std::string describe(Lives lives);
 /// Rows whose attention is computed at once: so many that they fill a device, and so few that their partial
 /// results take little memory.
 uint32_t attention_rows(const model::ModelConfig& config, const StepLimits& limits);
+
+/// Where in Activation::kChoices what is known of a step's choices begins, in numbers.
+struct ChoiceNumbers {
+  size_t chosen = 0;   // [choices]
+  size_t weights = 0;  // [choices] f32
+  size_t order = 0;    // [choices]
+  size_t tiles = 0;    // [tiles]: ExpertTile
+  size_t all = 0;
+};
+ChoiceNumbers choice_numbers(const model::ModelConfig& config, const StepLimits& limits);
 
 /// The numbers of a tile of rows within kInput: those of QueryTile.
 inline constexpr size_t kNumbersOfTile = 4;

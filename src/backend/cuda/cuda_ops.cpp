@@ -10,7 +10,6 @@
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/embed.h"
-#include "backend/cuda/gated.h"
 #include "backend/cuda/rms_norm.h"
 #include "backend/cuda/rope.h"
 #include "base/error.h"
@@ -73,7 +72,14 @@ bool CudaOps::prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits&
     all.bias = matrix.bias;
   };
   for (const LayerWeights& layer : weights.layers) {
-    for (const Matrix& matrix : {layer.qkv, layer.o, layer.gate_up, layer.down}) add(matrix, weights.dtype);
+    add(layer.qkv, weights.dtype);
+    add(layer.o, weights.dtype);
+    if (layer.router.data != nullptr) {  // expert_product() needs no choice
+      add(layer.router, DType::kF32);
+      continue;
+    }
+    add(layer.gate_up, weights.dtype);
+    add(layer.down, weights.dtype);
   }
   const Matrix& head = weights.head;
   const void* const data[] = {head.data};
@@ -90,6 +96,9 @@ CudaOps::Arena::Arena(const Activations& all, std::byte* base)
   static_assert(static_cast<size_t>(Activation::kAdded) == static_cast<size_t>(Rows::kAdded));
   gate_up = at(Activation::kGateUp);
   ffn = at(Activation::kFfn);
+  routed = at(Activation::kRouted);
+  choices = at(Activation::kChoices);
+  of_experts = at(Activation::kOfExperts);
   selected = at(Activation::kSelected);
   logits = at(Activation::kLogits);
   partials = at(Activation::kPartials);
@@ -419,20 +428,6 @@ void CudaOps::attend_tiles(uint32_t layer, uint32_t group, const decoder::Attent
 
 void CudaOps::project_out(uint32_t layer) {
   multiply(weights_.layers[layer].o, at(Rows::kAttended), at(Rows::kAdded), rows_of_batch_, dtype_);
-}
-
-void CudaOps::feed_forward(uint32_t index, Rows from) {
-  const LayerWeights& layer = weights_.layers[index];
-  multiply(layer.gate_up, at(from), arena_.gate_up, rows_of_batch_, dtype_);
-  check(gated({.dtype = dtype_,
-               .activation = config_.activation,
-               .gate_up = arena_.gate_up,
-               .out = arena_.ffn,
-               .rows = rows_of_batch_,
-               .width = layer.down.k},
-              stream_),
-        "gated");
-  multiply(layer.down, arena_.ffn, at(Rows::kAdded), rows_of_batch_, dtype_);
 }
 
 /// The final norm of these rows, in selected_.

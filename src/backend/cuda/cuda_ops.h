@@ -12,6 +12,7 @@
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/paged_attention.h"
 #include "backend/cuda/pass_graphs.h"
+#include "backend/cuda/route.h"
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/staging.h"
 #include "backend/cuda/weights.h"
@@ -73,15 +74,18 @@ class CudaOps final : public decoder::Ops {
  private:
   /// Where activations lie.
   struct Arena {
-    std::byte* rows[5] = {};        // by decoder::Rows
-    std::byte* gate_up = nullptr;   // [rows, 2 ffn]
-    std::byte* ffn = nullptr;       // [rows, ffn]
-    std::byte* selected = nullptr;  // [logit rows, hidden]
-    std::byte* logits = nullptr;    // [logit rows, vocab] f32
-    std::byte* partials = nullptr;  // of attention
-    std::byte* places = nullptr;    // [logit rows]: of select()
-    std::byte* input = nullptr;     // Inputs
-    std::byte* angles[3] = {};      // by model::LayerRope: [positions][rotary] f32
+    std::byte* rows[5] = {};          // by decoder::Rows
+    std::byte* gate_up = nullptr;     // [rows, 2 ffn], or [choices, 2 ffn of an expert]
+    std::byte* ffn = nullptr;         // [rows, ffn], likewise
+    std::byte* routed = nullptr;      // [rows, experts] f32
+    std::byte* choices = nullptr;     // choice_numbers()
+    std::byte* of_experts = nullptr;  // [choices, hidden]
+    std::byte* selected = nullptr;    // [logit rows, hidden]
+    std::byte* logits = nullptr;      // [logit rows, vocab] f32
+    std::byte* partials = nullptr;    // of attention
+    std::byte* places = nullptr;      // [logit rows]: of select()
+    std::byte* input = nullptr;       // Inputs
+    std::byte* angles[3] = {};        // by model::LayerRope: [positions][rotary] f32
     size_t partial_bytes = 0;
     size_t input_bytes = 0;
     Arena(const Activations& all, std::byte* base);
@@ -98,6 +102,15 @@ class CudaOps final : public decoder::Ops {
     size_t tables = 0;          // [groups][seqs][table_stride]
     uint32_t table_stride = 0;  // entries for the longest sequence of the batch
     size_t numbers = 0;         // in all
+  };
+
+  /// Of the batch, in Arena::choices.
+  struct Choices {
+    uint32_t count = 0;
+    uint32_t* chosen = nullptr;
+    float* weights = nullptr;
+    uint32_t* order = nullptr;
+    ExpertTile* tiles = nullptr;
   };
 
   size_t q_width() const { return size_t{config_.num_heads} * config_.head_dim; }
@@ -121,6 +134,10 @@ class CudaOps final : public decoder::Ops {
   void attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
+  void gate(uint32_t rows, uint32_t width);
+  void choose_experts(const LayerWeights& layer, const void* x, const Choices& choices);
+  void multiply_choices(const Matrix& weights, const void* x, uint32_t x_choices, void* y,
+                        const Choices& choices);
   void select(std::span<const uint32_t> rows);
 
   const model::ModelConfig& config_;

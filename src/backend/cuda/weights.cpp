@@ -88,9 +88,27 @@ class Loader {
     out.o = linear({names_.layer(index, t.o)}, config_.o_bias);
     out.post_attention_norm = layer_norm(index, t.post_attention_norm);
     out.ffn_norm = layer_norm(index, t.ffn_norm);
+    out.post_ffn_norm = layer_norm(index, t.post_ffn_norm);
+    if (config_.has_experts(index)) {
+      out.router = linear({names_.layer(index, t.router)}, false);
+      out.gate_up = of_experts(index, t.expert_gate_up);
+      out.down = of_experts(index, std::span(&t.expert_down, 1));
+      return out;
+    }
     out.gate_up = linear(all(t.gate_up), config_.mlp_bias);
     out.down = linear({names_.layer(index, t.down)}, config_.mlp_bias);
-    out.post_ffn_norm = layer_norm(index, t.post_ffn_norm);
+    return out;
+  }
+
+  /// A matrix of each expert, stacked of these parts.
+  Matrix of_experts(uint32_t index, std::span<const std::string_view> parts) {
+    std::vector<std::string> weights;
+    for (uint32_t expert = 0; expert < config_.moe.num_experts; ++expert) {
+      for (const std::string_view part : parts)
+        weights.push_back(names_.expert(index, expert, part) + ".weight");
+    }
+    Matrix out = matrix(weights);
+    out.n /= config_.moe.num_experts;
     return out;
   }
 

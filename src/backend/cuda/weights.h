@@ -30,8 +30,9 @@ struct LayerWeights {
   Matrix o;  // [hidden, heads * head_dim]
   const float* post_attention_norm = nullptr;
   const float* ffn_norm = nullptr;
-  Matrix gate_up;  // [2 ffn, hidden]
-  Matrix down;     // [hidden, ffn]
+  Matrix gate_up;  // [2 ffn, hidden]; in a layer with experts that of each, one behind the other
+  Matrix down;     // [hidden, ffn]; likewise
+  Matrix router;   // [experts, hidden], empty in a dense layer
   const float* post_ffn_norm = nullptr;
 };
 
