@@ -37,6 +37,8 @@ KERNEL_CODE = {
                            r"HMMA\.16816\.F32(\.BF16)?", r"MUFU\.EX2"],
     "few_rows_kernel": [r"LDGSTS\.E\.BYPASS\.128", r"LDSM\.16\.M88\.4", r"HMMA\.16816\.F32(\.BF16)?"],
     "expert_product_kernel": [r"LDGSTS\.E\.BYPASS\.128", r"LDSM\.16\.M88\.4", r"HMMA\.16816\.F32(\.BF16)?", r"STG\.E\.128"],
+    "int8_product_kernel": [r"LDGSTS\.E\.BYPASS\.128", r"LDS\.128", r"I2F.*", r"LDSM\.16\.M88\.4", r"HMMA\.16816\.F32(\.BF16)?",
+                            r"STG\.E\.128"],
     "expert_product_f32_kernel": [r"LDG\.E\.128\.CONSTANT"],
     "combine_choices_kernel": PIECES_IN_AND_OUT,
     "rms_norm_kernel": [*PIECES_IN_AND_OUT, r"MUFU\.RSQ"],
@@ -71,7 +73,7 @@ EARLY_SINCE = 90
 MEMORY_CODE = re.compile(r"(LDG|STG|LD|ST|LDGSTS|RED|ATOMG?)(\..*)?")
 # But for what begins to copy weights, which nobody writes while a model runs.
 COPY_CODE = re.compile(r"LDGSTS\..*")
-COPIES_EARLY = {"few_rows_kernel"}
+COPIES_EARLY = {"few_rows_kernel", "int8_product_kernel"}
 
 
 def find_nvcc():
@@ -157,6 +159,9 @@ def code_complaints(name, arch, opcodes):
 LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
 # src/backend/cuda/few_rows.cu and expert_product.cu
 RING = re.compile(r"Ring<(?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
+# src/backend/cuda/int8_product.cu, and the shape of the blocks that multiply few rows there
+BLOCK_RING = re.compile(r"BlockRing<(?P<threads>\d+), (?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
+FEW_ROWS = "Shape<1, 1, 1, 1,"
 SMALL_ROWS = 64
 DEEP_KIB = 228  # of a multiprocessor: then small tiles have as many stages as there is room for, more than the shared memory
 UNASKED_KIB = 48  # that holds those that they have elsewhere
@@ -177,6 +182,8 @@ def resident_blocks(arch, threads, registers, shared):
 
 def is_memory_bound(name, launch):
     """Whether it multiplies few rows or by experts, or attends to few tokens, with heads that large models have."""
+    if launch.re is BLOCK_RING:
+        return FEW_ROWS in name
     return launch.re is RING or rows_of(launch) == SMALL_ROWS and int(re.search(r"<\w+, (\d+)", name)[1]) >= HEAD_DIM
 
 
@@ -201,14 +208,15 @@ def report(source, arch, rows, names):
             yield f"{name} for sm_{arch} spills: {spills} bytes, stack {row['stack']}"
         if name.startswith("probe_"):
             continue
-        launch = LAUNCH.search(name) or RING.search(name)
-        threads = int(launch["threads"]) if launch and launch.re is LAUNCH else threads_of(source)
+        launch = LAUNCH.search(name) or BLOCK_RING.search(name) or RING.search(name)
+        threads = int(launch["threads"]) if launch and launch.re is not RING else threads_of(source)
         static = re.search(r"(\d+) bytes smem", row["rest"])
         shared = int(launch["shared"] if launch else 0) + int(static[1] if static else 0)
         registers = int(row["registers"])
         blocks = resident_blocks(arch, threads, registers, shared) if threads else 0
         in_flight = int(launch["in_flight"]) * blocks if launch else 0
         short = LAUNCH.sub(lambda said: f"{rows_of(said)} rows, {said['stages']} stages", name)
+        short = BLOCK_RING.sub(lambda said: f"{said['stages']} stages", short)
         short = RING.sub(lambda said: f"{said['stages']} stages", short).replace(" >", ">")
         print(f"{short:52} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
         if launch and is_memory_bound(name, launch):

@@ -29,7 +29,7 @@ ALLOWED = {
     "backend/sync": {"base", "model", "decoder", "sample", "backend", "control/step.h", "control/costs.h"},
     "backend/cpu": {"base", "tensor", "kernels", "model", "decoder", "formats", "sample", "backend", "backend/sync",
                     "control/step.h", "control/costs.h"},
-    "backend/cuda": {"base", "tensor", "model", "decoder", "formats", "sample", "backend", "backend/sync",
+    "backend/cuda": {"base", "tensor", "model", "decoder", "formats", "sample", "kernels/quantize.h", "backend", "backend/sync",
                      "control/step.h", "control/costs.h"},
     "backend/sim": {"base", "backend", "control"},
     "record": {"base", "control"},

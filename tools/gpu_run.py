@@ -31,29 +31,31 @@ EAGER = HERE / "gpu_eager.py"
 DEMO = "models/llama-quire-stories-5m"
 ON_DEVICE = ["--device", "cuda"]
 LIBRARIES = ["libcublasLt.so.13", "libcublasLt.so.12"]
-KERNELS = "*Kernels.*:*FewRows.*:*DecodeAttention*:*PagedAttention*:*TilesOfBothSizes*:Sample*.*:DeviceSampler.*"
+KERNELS = "*Kernels.*:*FewRows.*:Experts.*:*Int8*.*:*DecodeAttention*:*PagedAttention*:*TilesOfBothSizes*:Sample*.*:DeviceSampler.*"
 # A sanitizer makes kernels a hundred times as slow.
 FEW_KERNELS = "*Kernels.*/bf16:*DecodeAttention.*bf16_dim64_kv1_group4*:*PagedAttention.*bf16_dim64_kv1_group4*:Sample.TokensThatAreLateCount"
 # Together less than 8 minutes.
 STAGES = [  # name, filter of the tests, seconds
     ("ptx.h", "Ptx.*", 10),
-    ("kernels", KERNELS, 40),
+    ("kernels", KERNELS, 30),
     ("forward pass", "*Families.*:ForwardPass.*", 25),
-    ("executor", "*DeviceBits*:DeviceText.*:*GoldenText*:DeviceTokens.*:DeviceStories.*:BlockCopier.*:BlockMover.*:PassGraphs.*:DeviceBackend.*", 35),
+    ("executor", "*DeviceBits*:DeviceText.*:*GoldenText*:DeviceTokens.*:DeviceStories.*:BlockCopier.*:BlockMover.*:PassGraphs.*:DeviceBackend.*", 30),
 ]
-SANITIZER_STAGES = [("memcheck", 30), ("racecheck", 30)]
+SANITIZER_STAGES = [("memcheck", 25), ("racecheck", 25)]
 # Parts of gpu_bench.
-MEASUREMENTS = [("attention", 20), ("small moving sampling swap", 20), ("gemms", 15), ("steps", 20), ("executor", 20)]
+MEASUREMENTS = [("attention", 15), ("small moving sampling swap", 15), ("gemms experts", 25), ("steps", 20), ("executor", 20)]
 # The engine over a model of Llama-3.2-1B's shape with random weights: at once, and for clients over HTTP.
 SHAPE = "llama-3.2-1b"
 SHORT = ["--max-model-len", "1024"]
 DEMO_LIMIT = 15
-MAKING = ("a model of that shape", 30)
+MAKING = ("a model of that shape", 25)
 LOADS = [  # sequences at once, options, requests, seconds
     (1, [], 4, 20),
     (64, [], 128, 20),
     (64, ["--fast-gemm"], 128, 15),  # what equal bits in every batch cost
-    (256, [], 512, 25),
+    (256, [], 512, 20),
+    (1, ["--quantization", "int8"], 4, 15),
+    (64, ["--quantization", "int8"], 128, 15),
 ]
 SERVING = [(1, "1 client over HTTP"), (64, gpu_aims.HTTP)]
 SERVING_LIMIT = 45
@@ -260,7 +262,8 @@ def load_engine(model, folder, env):
         log = pathlib.Path(folder) / f"steps-{sequences}{''.join(options)}.log"
         load = [QUIRE, "bench", "throughput", model, *ON_DEVICE, *SHORT, *options, "--max-num-seqs", sequences, "--requests", requests,
                 "--prompt-len", 384, "--output-len", 128, "--step-log", log]
-        stage = Stage(", ".join([gpu_aims.engine(sequences), *options]), load, limit, env)
+        name = ", ".join([gpu_aims.engine(sequences), *[" ".join(options)] * bool(options)])
+        stage = Stage(name, load, limit, env)
         if not stage.failed() and log.exists():
             stage.output = f"{stage.output.rstrip()}\n{gpu_aims.full_steps(log.read_text(), sequences)}\n"
         yield stage

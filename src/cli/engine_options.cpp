@@ -46,10 +46,11 @@ void add_model_options(const Flags& command, startup::ModelOptions& options) {
       .value_name("MODEL");
   add_dtype_option(command, options.dtype);
   command
-      .add_option(
-          "--quantization", options.quantization,
-          "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
-          "compute type), none (all in the compute type), int8 or int4; with these two, activations are int8")
+      .add_option("--quantization", options.quantization,
+                  "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
+                  "compute type), none (all in the compute type), int8 or int4; with these two, activations "
+                  "are int8. "
+                  "With --device cuda: none or int8, with activations in --dtype")
       .show_default()
       .value_name("FORMAT");
   command

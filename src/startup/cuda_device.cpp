@@ -76,6 +76,7 @@ std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const 
   return entry().make({.model = options.model.model,
                        .device = options.device_index,
                        .dtype = dtype,
+                       .int8_weights = cuda_int8_weights(options),
                        .limits = cuda_limits(options, config),
                        .memory_utilization = options.gpu_memory_utilization.value_or(kMemoryUtilization),
                        .fast_gemm = options.fast_gemm,

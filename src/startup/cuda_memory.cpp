@@ -17,17 +17,31 @@ namespace cuda = backend::cuda;
 
 constexpr uint32_t kLeastLogitRows = 64;  // what a step yields of a prompt at once
 
+/// A checkpoint in f32 is rounded to bf16 for int8, unless an option says otherwise.
+DType number_format(const EngineOptions& options, DType of_checkpoint) {
+  const std::optional<WeightFormat> quantization = pick_quantization(options.model.quantization);
+  const std::optional<DType> wanted = pick_dtype(options.model.dtype);
+  if (!quantization) return wanted.value_or(of_checkpoint);
+  if (*quantization != WeightFormat::kInt8) {
+    throw Error(fmt::format("--quantization: {} weights are for --device cpu; --device cuda has int8",
+                            options.model.quantization));
+  }
+  if (wanted == DType::kF32) {
+    throw Error("--dtype: --device cuda multiplies int8 weights with bf16 or f16, not with f32");
+  }
+  return wanted.value_or(of_checkpoint == DType::kF32 ? DType::kBF16 : of_checkpoint);
+}
+
 }  // namespace
 
+bool cuda_int8_weights(const EngineOptions& options) {
+  return pick_quantization(options.model.quantization) == WeightFormat::kInt8;
+}
+
 DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config) {
-  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
-  if (pick_quantization(options.model.quantization)) {
-    throw Error(
-        fmt::format("--quantization: {} weights are for --device cpu; --device cuda has f32, f16 and bf16",
-                    options.model.quantization));
-  }
+  const DType dtype = number_format(options, config.dtype);
   if (pick_kv_dtype(options.kv_cache_dtype, config.head_dim).value_or(dtype) != dtype) {
-    throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of the weights, {}",
+    throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of activations, {}",
                             dtype_name(dtype)));
   }
   return dtype;
@@ -46,7 +60,8 @@ CudaMemory cuda_memory(const EngineOptions& options, const model::ModelConfig& c
   out.dtype = cuda_dtype(options, config);
   cuda::refuse_unsupported(config, out.dtype);
   out.limits = cuda_limits(options, config);
-  out.weight_bytes = cuda::weight_bytes(config, out.dtype);
+  out.int8_weights = cuda_int8_weights(options);
+  out.weight_bytes = cuda::weight_bytes(config, out.dtype, out.int8_weights);
   out.kv_bytes_per_token = backend::cpu::model_shape(config, out.dtype).kv_bytes_per_token();
   out.workspace_bytes = cuda::kGemmWorkspace;
   out.sampling_bytes = cuda::sampling_bytes(out.limits.seqs, config.max_positions, config.vocab_size);

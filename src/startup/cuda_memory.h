@@ -12,7 +12,9 @@
 // computes on it.
 namespace quire::startup {
 
-/// The number format of all that is on the device. Throws Error naming an option that asks for another.
+/// Whether the matrices of layers and head are int8.
+bool cuda_int8_weights(const EngineOptions& options);
+/// The number format of all else that is on the device. Throws Error naming an option that asks for another.
 DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config);
 
 /// The largest step that these options allow.
@@ -27,6 +29,7 @@ struct CudaBuffer {
 
 struct CudaMemory {
   DType dtype = DType::kBF16;
+  bool int8_weights = false;
   backend::cuda::StepLimits limits;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes_per_token = 0;

@@ -35,7 +35,7 @@ constexpr Part kParts[] = {
      quire::test::gpu::measure_sampling},
     {"swap", "Blocks to the host and back, by the host's clock; their share is of the link to the host",
      quire::test::gpu::measure_swap},
-    {"gemms", "Matrix products of Llama-3.2-1B (bf16)", quire::test::gpu::measure_gemms},
+    {"gemms", "Matrix products of Llama-3.2-1B (bf16, and bf16 by int8)", quire::test::gpu::measure_gemms},
     {"experts", "Feed-forward with experts of Qwen3-30B-A3B (bf16; rows choose at random)",
      quire::test::gpu::measure_experts},
     {"steps", "Whole steps of Llama-3.2-1B's shape (bf16, random weights), by the host's clock",

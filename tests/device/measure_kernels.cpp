@@ -9,6 +9,8 @@
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/gated.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/int8_product.h"
+#include "backend/cuda/int8_weights.h"
 #include "backend/cuda/paged_attention.h"
 #include "backend/cuda/rms_norm.h"
 #include "base/amounts.h"
@@ -245,7 +247,46 @@ void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gem
   }
 }
 
+/// The same with weights of int8, whose bytes are what random numbers of bf16 happen to be.
+void measure_int8_product(const Sizes& sizes, const Product& product, const Ceilings& ceilings) {
+  const size_t bytes = size_t{product.n} * cuda::int8_row_bytes(product.k);
+  const size_t copies = sizes.beyond_caches / bytes + 1;
+  const cuda::DeviceBuffer weights = random_bf16(copies * bytes / sizeof(uint16_t), "weights");
+  const cuda::DeviceBuffer scales(product.n * sizeof(float), "scales");
+  cuda::clear(scales.data(), scales.size(), nullptr);
+  for (const uint32_t rows : sizes.gemm_rows) {
+    const cuda::DeviceBuffer x = random_bf16(size_t{rows} * product.k, "x");
+    const uint32_t stride = cuda::result_stride(product.n, product.out);
+    const cuda::DeviceBuffer y(size_t{rows} * stride * dtype_bytes(product.out), "y");
+    cuda::Int8ProductArgs args{.dtype = DType::kBF16,
+                               .out_dtype = product.out,
+                               .x = x.data(),
+                               .weights = nullptr,
+                               .scales = scales.as<const float>(),
+                               .bias = nullptr,
+                               .y = y.data(),
+                               .rows = rows,
+                               .n = product.n,
+                               .k = product.k};
+    size_t next = 0;
+    const double seconds = seconds_of([&] {
+      args.weights = weights.data() + next * bytes;
+      next = (next + 1) % copies;
+      cuda::check(cuda::int8_product(args, nullptr), "int8_product");
+    });
+    print_row(fmt::format("{} as int8 ({} x {}), {} rows", product.name, with_commas(product.n),
+                          with_commas(product.k), rows),
+              seconds, int8_product_needs(product.n, product.k, rows, dtype_bytes(product.out)), ceilings);
+  }
+}
+
 }  // namespace
+
+Needs int8_product_needs(uint32_t n, uint32_t k, uint32_t rows, double result_bytes) {
+  const double elements = static_cast<double>(n) * k;
+  return {.bytes = elements + sizeof(float) * n + kBytes * rows * k + result_bytes * rows * n,
+          .operations = 2 * elements * rows};
+}
 
 void measure_gemms(const Sizes& sizes, const Ceilings& ceilings) {
   const model::ModelConfig& model = sizes.model;
@@ -258,6 +299,7 @@ void measure_gemms(const Sizes& sizes, const Ceilings& ceilings) {
                                  {"down", model.hidden_size, model.ffn_size, DType::kBF16},
                                  {"head", model.vocab_size, model.hidden_size, DType::kF32}}) {
     measure_product(sizes, product, gemm, ceilings);
+    measure_int8_product(sizes, product, ceilings);
   }
 }
 

@@ -16,11 +16,12 @@ inline constexpr backend::cuda::StepLimits kStepLimits = {
     .rows = 1024, .seqs = 64, .positions = 128, .logit_rows = 64};
 
 inline std::unique_ptr<backend::cuda::CudaBackend> backend_of(
-    const std::filesystem::path& model, DType dtype, const backend::cuda::StepLimits& limits = kStepLimits) {
+    const std::filesystem::path& model, DType dtype, const backend::cuda::StepLimits& limits = kStepLimits,
+    bool int8 = false) {
   const model::ModelConfig config = formats::load_model_config(model);
   return std::make_unique<backend::cuda::CudaBackend>(
-      backend::cuda::CudaOptions{.model = model, .dtype = dtype, .limits = limits}, config,
-      backend::cpu::model_shape(config, dtype), cublaslt());
+      backend::cuda::CudaOptions{.model = model, .dtype = dtype, .int8_weights = int8, .limits = limits},
+      config, backend::cpu::model_shape(config, dtype), cublaslt());
 }
 
 /// An executor with a backend of its own.
@@ -44,9 +45,9 @@ class OnDevice final : public backend::Executor {
 };
 
 inline MakeExecutor on_device(const std::filesystem::path& model, DType dtype,
-                              const backend::cuda::StepLimits& limits = kStepLimits) {
+                              const backend::cuda::StepLimits& limits = kStepLimits, bool int8 = false) {
   return {[=](uint32_t num_blocks, uint32_t max_slots, uint32_t num_host_blocks) {
-            return std::make_unique<OnDevice>(backend_of(model, dtype, limits),
+            return std::make_unique<OnDevice>(backend_of(model, dtype, limits, int8),
                                               backend::PoolSize{.num_blocks = num_blocks,
                                                                 .num_host_blocks = num_host_blocks,
                                                                 .block_size = kBlockSize,

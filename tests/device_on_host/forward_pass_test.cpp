@@ -30,10 +30,11 @@ constexpr uint32_t kNumBlocks = 24;
 /// A model on the device, and sequences whose blocks are scattered.
 class OnDevice {
  public:
-  OnDevice(const std::filesystem::path& model, DType dtype, uint64_t order, uint32_t few_blocks = 128)
+  OnDevice(const std::filesystem::path& model, DType dtype, uint64_t order, uint32_t few_blocks = 128,
+           bool int8 = false)
       : device_(order),
         config_(formats::load_model_config(model)),
-        weights_(cuda::load_weights(model, config_, dtype, pool_, nullptr)),
+        weights_(cuda::load_weights(model, config_, dtype, pool_, nullptr, {.int8 = int8})),
         groups_(static_cast<uint32_t>(model::group_layers(config_).windows.size())),
         cache_(config_, dtype, kNumBlocks * groups_, kBlockSize),
         gemm_(cublaslt(), nullptr),
@@ -194,6 +195,31 @@ TEST(ForwardPass, BitsDoNotDependOnTheSizeOfTiles) {
                   last.begin() + 512 + static_cast<ptrdiff_t>(rest.size() * 512));
     EXPECT_EQ(joined, expected);
     EXPECT_TRUE(on_device.device().findings().empty()) << on_device.device().report();
+  }
+}
+
+/// The tiny models' weights are exact as int8, which scales the sums of their products by a power of 2.
+TEST(ForwardPass, OfInt8IsThatOfTheNumbersThatItStandsFor) {
+  for (const bool has_experts : {false, true}) {
+    SCOPED_TRACE(has_experts);
+    const std::filesystem::path model = temp_dir();
+    has_experts ? write_tiny_model_of_experts(model) : write_tiny_model(model);
+    std::vector<std::vector<float>> expected;
+    const std::vector<std::vector<OnDevice::Part>> steps = {
+        {{0, some_tokens(9, kTinyVocabulary, 1)}},
+        {{1, some_tokens(40, kTinyVocabulary, 2)}, {0, {5}}},
+        {{1, {7}}}};
+    {
+      OnDevice plain(model, DType::kBF16, 1);
+      for (const auto& parts : steps) expected.push_back(plain.step(parts));
+    }
+    OnDevice as_int8(model, DType::kBF16, 2, 128, true);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const std::vector<float> found = as_int8.step(steps[i]);
+      ASSERT_EQ(found.size(), expected[i].size());
+      EXPECT_LT(difference(found, expected[i]), 0.01) << "step " << i;
+    }
+    EXPECT_TRUE(as_int8.device().findings().empty()) << as_int8.device().report();
   }
 }
 

@@ -209,6 +209,11 @@ PaperTable gemm_table(const gpu::Sizes& sizes) {
           .launches = 1};
       out += fmt::format("| {} | {} | {} | 1 |{}\n", work.what, mega(work.needs.bytes),
                          giga(work.needs.operations), times(work));
+      const Work as_int8{.what = fmt::format("{} as int8, {} rows", product.name, rows),
+                         .needs = gpu::int8_product_needs(product.n, product.k, rows, product.result),
+                         .launches = 1};
+      out += fmt::format("| {} | {} | {} | 1 |{}\n", as_int8.what, mega(as_int8.needs.bytes),
+                         giga(as_int8.needs.operations), times(as_int8));
     }
   }
   return {"products", out};

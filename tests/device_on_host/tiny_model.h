@@ -17,7 +17,9 @@ namespace quire::test::fibers {
 
 inline constexpr uint32_t kTinyVocabulary = 64;
 
-/// The tensors of a checkpoint in f32, by name and shape: vectors are ones, matrices random.
+/// The tensors of a checkpoint in f32, by name and shape: vectors are ones, matrices random. All numbers are
+/// whole 256ths, and the first of each row of a matrix is the largest, 127: so rows are exact in bf16 and as
+/// int8.
 class TinyTensors {
  public:
   void add(std::string name, std::vector<size_t> shape) {
@@ -31,7 +33,9 @@ class TinyTensors {
       const size_t first = values.size();
       const size_t count = shape.size() == 1 ? shape[0] : shape[0] * shape[1];
       for (size_t i = 0; i < count; ++i) {
-        values.push_back(shape.size() == 1 ? 1.0F : static_cast<float>(unit_interval(rng.next()) - 0.5));
+        const bool is_first = shape.size() == 2 && i % shape[1] == 0;
+        const auto drawn = static_cast<int>(rng.below(255)) - 127;
+        values.push_back(shape.size() == 1 ? 1.0F : static_cast<float>(is_first ? 127 : drawn) / 256.0F);
       }
       header += fmt::format(R"({}"{}": {{"dtype": "F32", "shape": [{}], "data_offsets": [{}, {}]}})",
                             first == 0 ? "" : ", ", name, fmt::join(shape, ", "), first * sizeof(float),

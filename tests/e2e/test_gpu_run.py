@@ -97,7 +97,7 @@ def test_all_pass(pack, tmp_path):
     assert result.startswith("# quire on NVIDIA Toy\n") and "abc123" in result and "580.1" in result
     assert re.search(r"^\| kernels \| passed \| 3 passed, 0 failed, 0 skipped \| \d\.\d \|$", result, re.M)
     assert re.search(r"^All of it took \d+ s\.$", result, re.M)
-    for part in ("attention", "small moving sampling swap", "gemms", "steps", "executor"):
+    for part in ("attention", "small moving sampling swap", "gemms experts", "steps", "executor"):
         assert f"### Times of {part}" in result
     assert "What failed" not in result
 
@@ -176,12 +176,14 @@ def test_the_engine_is_loaded_and_served(pack, tmp_path):
     done, result = pack()
     assert done.returncode == 0, done.stdout + done.stderr
     asked = (tmp_path / "quire_asked").read_text().splitlines()
-    assert [line.split()[0] for line in asked] == ["bench", "make-model", "bench", "bench", "bench", "bench", "serve", "bench", "bench"]
+    assert [line.split()[0] for line in asked] == ["bench", "make-model", *["bench"] * 6, "serve", "bench", "bench"]
     assert all("--device cuda" in line for line in asked if "throughput" in line or line.startswith("serve"))
     assert "--max-model-len" not in asked[0], "the demo model has 512 positions"
-    assert ["--fast-gemm" in line for line in asked[2:6]] == [False, False, True, False]
+    assert ["--fast-gemm" in line for line in asked[2:8]] == [False, False, True, False, False, False]
+    assert ["--quantization int8" in line for line in asked[2:8]] == [False] * 4 + [True] * 2
     assert "### engine: 64 sequences of 384 + 128 tokens\n\n```\n64 requests" in result
     assert "### engine: 64 sequences of 384 + 128 tokens, --fast-gemm\n" in result
+    assert "### engine: 1 sequence of 384 + 128 tokens, --quantization int8\n" in result
     assert "| 1 client over HTTP | passed |" in result and "| 64 clients over HTTP | passed |" in result
     assert "while all decode: 2.000 ms a step (median of 3), 32000.0 tokens/s" in result
     assert "eagerly ['256', '128'] 20.0 output tokens/s" in result

@@ -55,7 +55,7 @@ def test_inspect_takes_this_machines_free_memory():
                         (["--families", "--device", "cuda"], "--device: changes nothing with --families"),
                         (["--max-num-seqs", "8"], "--max-num-seqs: changes nothing without --device cuda"),
                         (["--device", "cuda", "--memory", "1GiB"], "--memory: changes nothing with --device cuda"),
-                        (["--device", "cuda", "--quantization", "int8"], "--quantization: int8 weights are for --device cpu")]:
+                        (["--device", "cuda", "--quantization", "int4"], "--quantization: int4 weights are for --device cpu; --device cuda has int8")]:
         done = quire("inspect", DEMO, *flags, check=False)
         assert done.returncode == 2 and said in done.stderr.decode()
 

@@ -4,8 +4,11 @@
 #include <initializer_list>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "backend/cuda/attention_spans.h"
 #include "backend/cuda/expert_product.h"
+#include "backend/cuda/int8_weights.h"
 #include "formats/model_tensors.h"
 #include "model/kv_groups.h"
 
@@ -127,12 +130,27 @@ std::string describe(Lives lives) {
   return out;
 }
 
-uint64_t weight_bytes(const model::ModelConfig& config, DType dtype) {
+uint64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool int8_weights) {
+  const formats::TensorNames names = formats::names_of(config, nullptr);
+  const std::string embedding = names.of(names.tensors.embedding);
+  const std::string router = fmt::format("{}.weight", names.tensors.layer.router);
   uint64_t sum = 0;
   for (const formats::ExpectedTensor& tensor : formats::expected_tensors(config)) {
     uint64_t count = 1;
     for (const int64_t extent : tensor.shape) count *= static_cast<uint64_t>(extent);
-    const bool is_norm = tensor.shape.size() == 1 && !tensor.name.ends_with(".bias");
+    const bool is_matrix = tensor.shape.size() == 2;
+    const auto as_int8 = [&tensor] {
+      const auto row = int8_row_bytes(static_cast<uint32_t>(tensor.shape[1])) + sizeof(float);
+      return static_cast<uint64_t>(tensor.shape[0]) * row;
+    };
+    const bool is_embedding = tensor.name == embedding;
+    const bool is_router = !names.tensors.layer.router.empty() && tensor.name.ends_with(router);
+    if (int8_weights && is_matrix && is_embedding && config.tie_embeddings) sum += as_int8();  // the head
+    if (int8_weights && is_matrix && !is_embedding && !is_router) {
+      sum += as_int8();
+      continue;
+    }
+    const bool is_norm = !is_matrix && !tensor.name.ends_with(".bias");
     sum += count * dtype_bytes(is_norm ? DType::kF32 : dtype);
   }
   return sum;

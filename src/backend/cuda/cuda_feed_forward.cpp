@@ -1,12 +1,29 @@
-// CudaOps::feed_forward: one gated network, or the experts that a router chooses for each row.
+// CudaOps::feed_forward: one gated network, or the experts that a router chooses for each row; and products
+// with int8.
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/expert_product.h"
 #include "backend/cuda/gated.h"
+#include "backend/cuda/int8_product.h"
 #include "backend/cuda/route.h"
 
 namespace quire::backend::cuda {
 
 using decoder::Rows;
+
+void CudaOps::multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out) {
+  check(int8_product({.dtype = dtype_,
+                      .out_dtype = out,
+                      .x = x,
+                      .weights = weights.data,
+                      .scales = weights.scales,
+                      .bias = weights.bias,
+                      .y = y,
+                      .rows = rows,
+                      .n = weights.n,
+                      .k = weights.k},
+                     stream_),
+        "int8_product");
+}
 
 void CudaOps::gate(uint32_t rows, uint32_t width) {
   check(gated({.dtype = dtype_,
@@ -77,6 +94,26 @@ void CudaOps::choose_experts(const LayerWeights& layer, const void* x, const Cho
 
 void CudaOps::multiply_choices(const Matrix& weights, const void* x, uint32_t x_choices, void* y,
                                const Choices& choices) {
+  if (weights.scales != nullptr) {
+    check(int8_product({.dtype = dtype_,
+                        .out_dtype = dtype_,
+                        .x = x,
+                        .weights = weights.data,
+                        .scales = weights.scales,
+                        .bias = nullptr,
+                        .y = y,
+                        .rows = choices.count,
+                        .n = weights.n,
+                        .k = weights.k,
+                        .x_choices = x_choices,
+                        .num_experts = config_.moe.num_experts,
+                        .chosen = choices.chosen,
+                        .order = choices.order,
+                        .tiles = choices.tiles},
+                       stream_),
+          "int8_product");
+    return;
+  }
   check(expert_product({.dtype = dtype_,
                         .x = x,
                         .x_choices = x_choices,

@@ -66,6 +66,7 @@ bool CudaOps::prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits&
   };
   std::map<GemmShape, Matrices> shapes;
   const auto add = [&](const Matrix& matrix, DType out) {
+    if (matrix.scales != nullptr) return;  // int8_product() needs no choice
     const GemmShape shape{weights.dtype, out, matrix.n, matrix.k, matrix.bias != nullptr};
     Matrices& all = shapes[shape];
     all.data.push_back(matrix.data);
@@ -83,7 +84,8 @@ bool CudaOps::prepare(Gemm& gemm, const ModelWeights& weights, const StepLimits&
   }
   const Matrix& head = weights.head;
   const void* const data[] = {head.data};
-  bool tried = gemm.prepare({weights.dtype, DType::kF32, head.n, head.k, head.bias != nullptr}, data,
+  bool tried = head.scales != nullptr ||
+               gemm.prepare({weights.dtype, DType::kF32, head.n, head.k, head.bias != nullptr}, data,
                             head.bias, limits.logit_rows);
   for (const auto& [shape, all] : shapes) tried &= gemm.prepare(shape, all.data, all.bias, limits.rows);
   return tried;
@@ -308,6 +310,7 @@ void CudaOps::embed(float scale) {
 }
 
 void CudaOps::multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out) {
+  if (weights.scales != nullptr) return multiply_int8(weights, x, y, rows, out);
   gemm_.multiply({.dtype = dtype_,
                   .out_dtype = out,
                   .x = x,

@@ -13,7 +13,7 @@ namespace quire::backend::cuda {
 
 /// Increased with every change of what passes between the two. Both must be built from the same sources by
 /// the same compiler, since C++ objects do.
-inline constexpr int kEntryVersion = 3;
+inline constexpr int kEntryVersion = 4;
 
 struct Entry {
   int version = kEntryVersion;

@@ -1,3 +1,4 @@
+#include "backend/cuda/choice_tile.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/expert_product.h"
@@ -13,28 +14,6 @@ constexpr uint32_t kLeftRows = 16;
 constexpr uint32_t kRightRows = 8;
 static_assert(kSmallTile == kRightRows);
 constexpr uint32_t kStepK = 32;  // of k, for which fragments are loaded at once
-
-/// The choices that a block of threads multiplies.
-struct TileOfBlock {
-  uint32_t expert = 0;
-  uint32_t count = 0;
-  const uint32_t* order = nullptr;  // null: the choice of the block's number alone
-
-  __device__ __forceinline__ TileOfBlock(const ExpertProductArgs& args, bool is_grouped) {
-    if (!is_grouped) {
-      expert = args.chosen[block_y()];
-      count = 1;
-      return;
-    }
-    const ExpertTile tile = args.tiles[block_y()];
-    expert = tile.expert;
-    count = tile.count;
-    order = args.order + tile.first;
-  }
-  __device__ __forceinline__ uint32_t choice(uint32_t i) const {
-    return order == nullptr ? block_y() : order[i];
-  }
-};
 
 /// What a block multiplies: its columns of y, and how it goes along k.
 template <uint32_t kRows>
@@ -74,7 +53,7 @@ class Copies {
   static constexpr uint32_t kXTurns = kRows / kRowsOfTurn;
 
  public:
-  __device__ __forceinline__ Copies(const ExpertProductArgs& args, const TileOfBlock& tile)
+  __device__ __forceinline__ Copies(const ExpertProductArgs& args, const RowTile& tile)
       : k_(args.k),
         next_(thread_x() % kPieces * kPiece<T>),
         to_(swizzled<Shape::kStageK>(row(), thread_x() % kPieces)) {
@@ -87,7 +66,7 @@ class Copies {
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < kXTurns; ++turn) {
       const uint32_t i = turn * kRowsOfTurn + row();
-      const uint32_t choice = tile.choice(i < tile.count ? i : tile.count - 1);
+      const uint32_t choice = tile.row(i < tile.count ? i : tile.count - 1);
       x_[turn] = static_cast<const T*>(args.x) + size_t{choice / args.x_choices} * k_;
     }
   }
@@ -169,7 +148,7 @@ struct WarpSums {
 
 /// The block's results, through shared memory that nobody uses any more, so that whole pieces are stored.
 template <class T, uint32_t kRows>
-__device__ __forceinline__ void store(const ExpertProductArgs& args, const TileOfBlock& tile,
+__device__ __forceinline__ void store(const ExpertProductArgs& args, const RowTile& tile,
                                       const WarpSums<T, kRows>& sums, T* memory) {
   using Sums = WarpSums<T, kRows>;
   constexpr uint32_t kColumns = TileShape<kRows>::kColumns;
@@ -194,19 +173,19 @@ __device__ __forceinline__ void store(const ExpertProductArgs& args, const TileO
     const uint32_t in_block = i % kRowPieces * kPiece<T>;
     const uint32_t column = block_x() * kColumns + in_block;
     if (column >= args.n) continue;
-    T* to = static_cast<T*>(args.y) + size_t{tile.choice(row)} * args.n + column;
+    T* to = static_cast<T*>(args.y) + size_t{tile.row(row)} * args.n + column;
     ptx::store_128(to, ptx::load_shared_128(memory + row * kRow + in_block));
   }
 }
 
 /// One block for so many columns (x) and each tile (y). Its four warps divide the columns.
 template <class T, uint32_t kRows, class Ring>
-__global__ void __launch_bounds__(kThreads) expert_product_kernel(ExpertProductArgs args, bool is_grouped) {
+__global__ void __launch_bounds__(kThreads) expert_product_kernel(ExpertProductArgs args, RowTiles how) {
   using Shape = TileShape<kRows>;
   constexpr uint32_t kAhead = Shape::kStages - 1;
   let_next_begin();
   wait_for_earlier();
-  const TileOfBlock tile(args, is_grouped);
+  const RowTile tile(how, block_y(), kLargeTile, args.choices, args.chosen, args.order, args.tiles);
   if (tile.count == 0) return;
   unsigned char* memory = shared_memory<unsigned char>();
   const uint32_t stages = (args.k + Shape::kStageK - 1) / Shape::kStageK;
@@ -237,7 +216,7 @@ __global__ void __launch_bounds__(kThreads) expert_product_kernel(ExpertProductA
 constexpr uint32_t kF32Columns = 4;
 
 /// A column of y for `count` choices of the tile, the first of which is `first`. The warp's lanes divide k.
-__device__ __forceinline__ void sum_column(const ExpertProductArgs& args, const TileOfBlock& tile,
+__device__ __forceinline__ void sum_column(const ExpertProductArgs& args, const RowTile& tile,
                                            uint32_t column, uint32_t first, uint32_t count) {
   const uint32_t lane = thread_x() % kWarp;
   const float* weights =
@@ -248,7 +227,7 @@ __device__ __forceinline__ void sum_column(const ExpertProductArgs& args, const 
     QUIRE_UNROLL
     for (uint32_t i = 0; i < kSmallTile; ++i) {
       if (i >= count) break;
-      const size_t row = tile.choice(first + i) / args.x_choices;
+      const size_t row = tile.row(first + i) / args.x_choices;
       const auto* x = static_cast<const float*>(args.x) + row * args.k + j;
       const Floats<float> values = unpack<float>(ptx::load_readonly_128(x));
       QUIRE_UNROLL
@@ -259,16 +238,15 @@ __device__ __forceinline__ void sum_column(const ExpertProductArgs& args, const 
   for (uint32_t i = 0; i < kSmallTile; ++i) {
     if (i >= count) break;
     const float sum = warp_sum(sums[i]);
-    if (lane == 0) static_cast<float*>(args.y)[size_t{tile.choice(first + i)} * args.n + column] = sum;
+    if (lane == 0) static_cast<float*>(args.y)[size_t{tile.row(first + i)} * args.n + column] = sum;
   }
 }
 
 /// The same as expert_product_kernel without tensor cores.
-__global__ void __launch_bounds__(kThreads)
-    expert_product_f32_kernel(ExpertProductArgs args, bool is_grouped) {
+__global__ void __launch_bounds__(kThreads) expert_product_f32_kernel(ExpertProductArgs args, RowTiles how) {
   let_next_begin();
   wait_for_earlier();
-  const TileOfBlock tile(args, is_grouped);
+  const RowTile tile(how, block_y(), kLargeTile, args.choices, args.chosen, args.order, args.tiles);
   const uint32_t begin = (block_x() * kWarps + thread_x() / kWarp) * kF32Columns;
   const uint32_t end = begin + kF32Columns < args.n ? begin + kF32Columns : args.n;
   for (uint32_t column = begin; column < end; ++column) {
@@ -280,18 +258,19 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T, uint32_t kRows>
-LaunchError launch_tiles(const ExpertProductArgs& args, uint32_t tiles, bool is_grouped, Stream stream) {
+LaunchError launch_tiles(const ExpertProductArgs& args, uint32_t tiles, RowTiles how, Stream stream) {
   using Ring = RingFor<kRows>;
   static_assert(Ring::kSharedBytes <= kMostSharedBytes);
   const uint32_t columns = (args.n + TileShape<kRows>::kColumns - 1) / TileShape<kRows>::kColumns;
   const LaunchShape shape{{columns, tiles}, kThreads, Ring::kSharedBytes, stream, Begins::kEarly};
-  return launch("expert_product", shape, expert_product_kernel<T, kRows, Ring>, args, is_grouped);
+  return launch("expert_product", shape, expert_product_kernel<T, kRows, Ring>, args, how);
 }
 
 template <class T>
-LaunchError launch_for_tile(const ExpertProductArgs& args, uint32_t tiles, uint32_t in_tile, Stream stream) {
-  if (in_tile == kLargeTile) return launch_tiles<T, kLargeTile>(args, tiles, true, stream);
-  return launch_tiles<T, kSmallTile>(args, tiles, in_tile > 1, stream);
+LaunchError launch_for_tile(const ExpertProductArgs& args, uint32_t in_tile, uint32_t tiles, RowTiles how,
+                            Stream stream) {
+  if (in_tile == kLargeTile) return launch_tiles<T, kLargeTile>(args, tiles, RowTiles::kGrouped, stream);
+  return launch_tiles<T, kSmallTile>(args, tiles, how, stream);
 }
 
 }  // namespace
@@ -299,13 +278,14 @@ LaunchError launch_for_tile(const ExpertProductArgs& args, uint32_t tiles, uint3
 LaunchError expert_product(const ExpertProductArgs& args, Stream stream) {
   const uint32_t in_tile = tile_choices(args.choices, args.num_experts);
   const uint32_t tiles = in_tile == 1 ? args.choices : expert_tiles(args.choices, args.num_experts, in_tile);
+  const RowTiles how = in_tile > 1 ? RowTiles::kGrouped : RowTiles::kSingle;
   if (args.dtype == DType::kF32) {
     constexpr uint32_t kColumns = kWarps * kF32Columns;
     const LaunchShape shape{{(args.n + kColumns - 1) / kColumns, tiles}, kThreads, 0, stream, Begins::kEarly};
-    return launch("expert_product_f32", shape, expert_product_f32_kernel, args, in_tile > 1);
+    return launch("expert_product_f32", shape, expert_product_f32_kernel, args, how);
   }
-  return args.dtype == DType::kF16 ? launch_for_tile<F16>(args, tiles, in_tile, stream)
-                                   : launch_for_tile<Bf16>(args, tiles, in_tile, stream);
+  return args.dtype == DType::kF16 ? launch_for_tile<F16>(args, in_tile, tiles, how, stream)
+                                   : launch_for_tile<Bf16>(args, in_tile, tiles, how, stream);
 }
 
 }  // namespace quire::backend::cuda

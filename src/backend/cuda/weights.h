@@ -12,9 +12,11 @@
 
 namespace quire::backend::cuda {
 
-/// A weight matrix [n, k] on the device, row-major, with the bias [n] of its outputs or null.
+/// A weight matrix [n, k] on the device, row-major, with the bias [n] of its outputs or null. With scales its
+/// numbers are int8 as int8_weights.h has them, else those of the model.
 struct Matrix {
   const void* data = nullptr;
+  const float* scales = nullptr;  // [n]
   const void* bias = nullptr;
   uint32_t n = 0;
   uint32_t k = 0;
@@ -36,23 +38,27 @@ struct LayerWeights {
   const float* post_ffn_norm = nullptr;
 };
 
-/// A model's weights on the device, in one allocation, matrices and embeddings in one number type.
+/// A model's weights on the device, in one allocation: embeddings, routers and biases in one number type, and
+/// so are the other matrices or else int8.
 struct ModelWeights {
   DType dtype = DType::kBF16;
   DeviceBuffer memory;
   const void* embedding = nullptr;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;  // [hidden]
-  Matrix head;                        // [vocab, hidden]; the embeddings if they are tied
+  Matrix head;                        // [vocab, hidden]; the embeddings if they are tied and not int8
 };
 
-/// What the host converts at once while the device copies what it converted before.
-inline constexpr size_t kStagedBytes = 32 << 20;
+struct WeightOptions {
+  bool int8 = false;                 // matrices of the layers, without routers, and the head
+  size_t staged = size_t{32} << 20;  // bytes that the host converts while the device copies those before
+};
 
 /// `model`: a directory or a GGUF file, whose quantized matrices are expanded. Determines the head, then
-/// copies all tensors as `dtype`: f32, f16 or bf16, from the mapped file through pinned memory, `staged`
-/// bytes at a time. Throws Error naming file and tensor, or if the device has too little memory.
+/// copies all tensors as `dtype`: f32, f16 or bf16, from the mapped file through pinned memory. A row of int8
+/// is rounded as kernels::quantize_int8 does; its scale is NaN if a weight is not finite. Throws Error naming
+/// file and tensor, or if the device has too little memory.
 ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config, DType dtype,
-                          ThreadPool& pool, Stream stream, size_t staged = kStagedBytes);
+                          ThreadPool& pool, Stream stream, const WeightOptions& options = {});
 
 }  // namespace quire::backend::cuda

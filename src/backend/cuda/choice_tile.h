@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/route.h"
+
+namespace quire::backend::cuda {
+
+/// How the rows of y that a kernel computes are divided among its blocks.
+enum class RowTiles : uint8_t {
+  kConsecutive,  // a tile's rows one behind the other, all with one matrix
+  kSingle,       // each row is a tile, and a choice of an expert
+  kGrouped,      // tiles are those of group_by_expert()
+};
+
+/// The rows of y that a block of threads computes together, and the matrix that they have in common.
+struct RowTile {
+  uint32_t expert = 0;  // 0 where there are none
+  uint32_t count = 0;   // of rows; 0: there is nothing to do
+  uint32_t first = 0;
+  const uint32_t* order = nullptr;
+
+  /// Tile `number`, which has at most `most` rows of `rows`.
+  __device__ __forceinline__ RowTile(RowTiles how, uint32_t number, uint32_t most, uint32_t rows,
+                                     const uint32_t* chosen, const uint32_t* all_in_order,
+                                     const ExpertTile* tiles) {
+    if (how == RowTiles::kGrouped) {
+      const ExpertTile tile = tiles[number];
+      expert = tile.expert;
+      count = tile.count;
+      order = all_in_order + tile.first;
+    } else if (how == RowTiles::kSingle) {
+      expert = chosen[number];
+      count = 1;
+      first = number;
+    } else {
+      first = number * most;
+      count = rows - first < most ? rows - first : most;
+    }
+  }
+
+  __device__ __forceinline__ uint32_t row(uint32_t i) const {
+    return order == nullptr ? first + i : order[i];
+  }
+};
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,370 @@
+#include "backend/cuda/choice_tile.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/element.h"
+#include "backend/cuda/expert_product.h"
+#include "backend/cuda/int8_product.h"
+#include "backend/cuda/int8_weights.h"
+#include "backend/cuda/lt_product.h"
+#include "backend/cuda/ptx_mma.h"
+
+namespace quire::backend::cuda {
+namespace {
+
+/// Of a product of matrices: columns of y, and rows.
+constexpr uint32_t kLeftRows = 16;
+constexpr uint32_t kRightRows = 8;
+constexpr uint32_t kPieceBytes = 16;
+
+/// What a block of threads computes and how: its warps divide the columns of y, and the rows of a tile; a
+/// warp has so many times the columns and rows of a product. It goes along k by stages.
+template <uint32_t kColumnWarps_, uint32_t kRowWarps_, uint32_t kLeft_, uint32_t kRight_, uint32_t kStageK_,
+          uint32_t kStages_>
+struct Shape {
+  static constexpr uint32_t kColumnWarps = kColumnWarps_;
+  static constexpr uint32_t kThreads = kColumnWarps * kRowWarps_ * kWarp;
+  static constexpr uint32_t kLeft = kLeft_;
+  static constexpr uint32_t kRight = kRight_;
+  static constexpr uint32_t kColumns = kColumnWarps * kLeft * kLeftRows;
+  static constexpr uint32_t kRows = kRowWarps_ * kRight * kRightRows;
+  static constexpr uint32_t kStageK = kStageK_;
+  static constexpr uint32_t kStages = kStages_;
+  static constexpr uint32_t kWeightBytes = kColumns * kStageK;  // of a stage
+  static constexpr uint32_t kStageBytes = kWeightBytes + kRows * kStageK * 2;
+  static_assert(kStageK % kInt8Group == 0);
+};
+/// Up to eight rows: as few_rows(), one warp for 16 columns, so that there are many blocks. Rows of one tile
+/// and few columns; and many columns or rows.
+using FewRows = Shape<1, 1, 1, 1, 256, 6>;
+using FewColumns = Shape<2, 2, 1, 4, 128, 4>;
+using ManyColumns = Shape<4, 1, 2, 8, 64, 4>;
+static_assert(FewRows::kRows == kSmallTile && ManyColumns::kRows == kLargeTile);
+/// Blocks with many columns below which blocks have few: as many as a large device has multiprocessors.
+constexpr uint32_t kEnoughBlocks = 128;
+
+/// Stages of weights and x; tools/build_cuda.py reads these numbers in the names of kernels. While a stage is
+/// multiplied, the others are on their way, of which only the weights count here.
+template <uint32_t kThreads, uint32_t kStages, uint32_t kSharedBytes_, uint32_t kBytesInFlight>
+struct BlockRing {
+  static constexpr uint32_t kSharedBytes = kSharedBytes_;
+};
+template <class Of>
+using RingFor =
+    BlockRing<Of::kThreads, Of::kStages, Of::kStages * Of::kStageBytes, (Of::kStages - 1) * Of::kWeightBytes>;
+
+/// Rows of a stage in shared memory without gaps. Pieces of weights lie such that those of two rows with one
+/// l / 4 are in different banks, pieces of x such that those of eight rows are.
+template <class Of>
+__device__ __forceinline__ uint32_t weights_at(uint32_t row, uint32_t piece) {
+  return row * Of::kStageK + (Of::kStageK > kInt8Group ? piece ^ row % 2 * 4 : piece) * kPieceBytes;
+}
+template <class Of>
+__device__ __forceinline__ uint32_t x_at(uint32_t row, uint32_t piece) {
+  return row * Of::kStageK * 2 + (piece ^ row % 8) * kPieceBytes;
+}
+
+template <class T>
+struct Args {
+  const T* x;
+  const int8_t* weights;
+  const float* scales;
+  const T* bias;
+  void* y;
+  uint32_t rows;
+  uint32_t n;
+  uint32_t k;
+  uint32_t stride;  // of y
+  uint32_t x_choices;
+  RowTiles how;
+  const uint32_t* chosen;
+  const uint32_t* order;
+  const ExpertTile* tiles;
+};
+
+/// How the threads of a block copy stages of a matrix whose rows are `bytes` long: each has one piece of
+/// every kRowsOfTurn-th row.
+template <class Of, uint32_t kRows, uint32_t kRowBytes>
+struct Copies {
+  static constexpr uint32_t kPieces = kRowBytes / kPieceBytes;
+  static_assert(Of::kThreads % kPieces == 0);
+  static constexpr uint32_t kRowsOfTurn = Of::kThreads / kPieces;
+  static constexpr uint32_t kTurns = kRows / kRowsOfTurn;
+  static_assert(kRows % kRowsOfTurn == 0);
+
+  const unsigned char* from[kTurns];  // the thread's pieces of the next stage
+  uint32_t next;                      // how far they lie behind the beginning of their rows
+  uint32_t bytes;
+
+  __device__ __forceinline__ explicit Copies(uint32_t row_bytes)
+      : next(piece() * kPieceBytes), bytes(row_bytes) {}
+  __device__ __forceinline__ static uint32_t piece() { return thread_x() % kPieces; }
+  __device__ __forceinline__ static uint32_t row(uint32_t turn) {
+    return turn * kRowsOfTurn + thread_x() / kPieces;
+  }
+
+  /// Behind the end of a row are zeros.
+  __device__ __forceinline__ void copy(unsigned char* to, uint32_t turn) const {
+    if (next < bytes) {
+      copy_async(to, from[turn] + next, kPieceBytes);
+    } else {
+      ptx::store_shared_128(to, {});
+    }
+  }
+};
+
+template <class Of, class T>
+class WeightCopies : Copies<Of, Of::kColumns, Of::kStageK> {
+  using Base = Copies<Of, Of::kColumns, Of::kStageK>;
+
+ public:
+  __device__ __forceinline__ WeightCopies(const Args<T>& args, uint32_t expert)
+      : Base(int8_row_bytes(args.k)) {
+    const auto* matrix =
+        reinterpret_cast<const unsigned char*>(args.weights) + size_t{expert} * args.n * this->bytes;
+    QUIRE_UNROLL
+    for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
+      const uint32_t column = block_x() * Of::kColumns + Base::row(turn);
+      this->from[turn] = matrix + size_t{column < args.n ? column : args.n - 1} * this->bytes;
+    }
+  }
+  __device__ __forceinline__ void begin(unsigned char* stage) {
+    QUIRE_UNROLL
+    for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
+      this->copy(stage + weights_at<Of>(Base::row(turn), Base::piece()), turn);
+    }
+    this->next += Of::kStageK;
+  }
+};
+
+template <class Of, class T>
+class XCopies : Copies<Of, Of::kRows, Of::kStageK * 2> {
+  using Base = Copies<Of, Of::kRows, Of::kStageK * 2>;
+
+ public:
+  __device__ __forceinline__ XCopies(const Args<T>& args, const RowTile& tile)
+      : Base(args.k * 2), rows_(tile.count) {
+    QUIRE_UNROLL
+    for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
+      const uint32_t i = Base::row(turn) < rows_ ? Base::row(turn) : 0;
+      this->from[turn] =
+          reinterpret_cast<const unsigned char*>(args.x) + size_t{tile.row(i) / args.x_choices} * this->bytes;
+    }
+  }
+  /// Only the rows that there are.
+  __device__ __forceinline__ void begin(unsigned char* stage) {
+    QUIRE_UNROLL
+    for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
+      if (Base::row(turn) < rows_) {
+        this->copy(stage + Of::kWeightBytes + x_at<Of>(Base::row(turn), Base::piece()), turn);
+      }
+    }
+    this->next += Of::kStageK * 2;
+  }
+
+ private:
+  uint32_t rows_;
+};
+
+/// Two bytes of a word as elements, the first of which is the lower.
+template <class T>
+__device__ __forceinline__ uint32_t widened(uint32_t word, uint32_t pair) {
+  const auto byte = [word](uint32_t i) { return static_cast<float>(static_cast<int8_t>(word >> (i * 8))); };
+  return pack_pair<T>(byte(pair * 2), byte(pair * 2 + 1));
+}
+
+/// A warp's part of the block's results, before they are scaled.
+template <class Of, class T>
+struct WarpSums {
+  ptx::Accumulator at[Of::kLeft][Of::kRight] = {};
+
+  __device__ __forceinline__ static uint32_t first_column() {
+    return thread_x() / kWarp % Of::kColumnWarps * Of::kLeft * kLeftRows;
+  }
+  __device__ __forceinline__ static uint32_t first_row() {
+    return thread_x() / kWarp / Of::kColumnWarps * Of::kRight * kRightRows;
+  }
+
+  /// Adds the products of a stage. Of rows that the tile does not have, the last that it has is multiplied.
+  __device__ __forceinline__ void add(const unsigned char* stage, uint32_t rows) {
+    const uint32_t lane = thread_x() % kWarp;
+    QUIRE_UNROLL
+    for (uint32_t group = 0; group < Of::kStageK / kInt8Group; ++group) {
+      ptx::Matrices left[Of::kLeft][4];
+      QUIRE_UNROLL
+      for (uint32_t i = 0; i < Of::kLeft; ++i) {
+        const uint32_t column = first_column() + i * kLeftRows + lane / 4;
+        const uint32_t piece = group * 4 + lane % 4;
+        const ptx::Vec128 low = ptx::load_shared_128(stage + weights_at<Of>(column, piece));
+        const ptx::Vec128 high = ptx::load_shared_128(stage + weights_at<Of>(column + 8, piece));
+        QUIRE_UNROLL
+        for (uint32_t s = 0; s < 4; ++s) {
+          left[i][s] = {{widened<T>(low.words[s], 0), widened<T>(high.words[s], 0),
+                         widened<T>(low.words[s], 1), widened<T>(high.words[s], 1)}};
+        }
+      }
+      QUIRE_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        QUIRE_UNROLL
+        for (uint32_t r = 0; r < Of::kRight; ++r) {
+          const uint32_t wanted = first_row() + r * kRightRows + lane % 8;
+          const uint32_t row = wanted < rows ? wanted : rows - 1;
+          const uint32_t piece = group * 8 + half * 4 + lane / 8;
+          const ptx::Matrices right =
+              ptx::load_matrices<false>(stage + Of::kWeightBytes + x_at<Of>(row, piece));
+          QUIRE_UNROLL
+          for (uint32_t i = 0; i < Of::kLeft; ++i) {
+            ptx::multiply_add<T>(at[i][r], left[i][half * 2], right.words[0], right.words[1]);
+            ptx::multiply_add<T>(at[i][r], left[i][half * 2 + 1], right.words[2], right.words[3]);
+          }
+        }
+      }
+    }
+  }
+};
+
+/// The block's results, through shared memory that nobody uses any more, so that whole pieces are stored.
+template <class Of, class T, class Out>
+__device__ __forceinline__ void store(const Args<T>& args, const RowTile& tile, const WarpSums<Of, T>& sums,
+                                      Out* memory) {
+  using Sums = WarpSums<Of, T>;
+  constexpr uint32_t kRow = Of::kColumns + kPiece<Out>;
+  static_assert(Of::kRows * kRow * sizeof(Out) <= RingFor<Of>::kSharedBytes);
+  const uint32_t lane = thread_x() % kWarp;
+  QUIRE_UNROLL
+  for (uint32_t i = 0; i < Of::kLeft; ++i) {
+    QUIRE_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t in_block = Sums::first_column() + i * kLeftRows + half * 8 + lane / 4;
+      const uint32_t wanted = block_x() * Of::kColumns + in_block;
+      const uint32_t column = wanted < args.n ? wanted : args.n - 1;
+      const float scale = args.scales[size_t{tile.expert} * args.n + column];
+      const float bias = args.bias == nullptr ? 0.0F : to_float(args.bias[column]);
+      QUIRE_UNROLL
+      for (uint32_t r = 0; r < Of::kRight; ++r) {
+        QUIRE_UNROLL
+        for (uint32_t e = 0; e < 2; ++e) {
+          const float sum = sums.at[i][r].at[half * 2 + e];
+          // Rounded the same wherever it is compiled; without a bias, a sum of -0 stays as it is.
+          const float value = args.bias == nullptr ? ptx::product(sum, scale) : ptx::fused(sum, scale, bias);
+          memory[(Sums::first_row() + r * kRightRows + lane % 4 * 2 + e) * kRow + in_block] =
+              from_float<Out>(value);
+        }
+      }
+    }
+  }
+  sync_block();
+  constexpr uint32_t kRowPieces = Of::kColumns / kPiece<Out>;
+  for (uint32_t i = thread_x(); i < tile.count * kRowPieces; i += Of::kThreads) {
+    const uint32_t row = i / kRowPieces;
+    const uint32_t in_block = i % kRowPieces * kPiece<Out>;
+    const uint32_t column = block_x() * Of::kColumns + in_block;
+    if (column >= args.n) continue;
+    Out* to = static_cast<Out*>(args.y) + size_t{tile.row(row)} * args.stride + column;
+    ptx::store_128(to, ptx::load_shared_128(memory + row * kRow + in_block));
+  }
+}
+
+/// One block for so many columns (x) and each tile (y). Where its matrix does not depend on what kernels
+/// before it have chosen, its weights begin to come before it waits for those, as many as the ring holds.
+template <class T, class Out, class Of, class Ring>
+__global__ void __launch_bounds__(Of::kThreads) int8_product_kernel(Args<T> args) {
+  constexpr uint32_t kAhead = Of::kStages - 1;
+  unsigned char* memory = shared_memory<unsigned char>();
+  const uint32_t stages = (args.k + Of::kStageK - 1) / Of::kStageK;
+  const bool has_experts = args.how != RowTiles::kConsecutive;
+  let_next_begin();
+  WeightCopies<Of, T> weights(args, 0);
+  if (!has_experts) {
+    QUIRE_KEEP_LOOP
+    for (uint32_t stage = 0; stage < kAhead && stage < stages; ++stage)
+      weights.begin(memory + stage * Of::kStageBytes);
+  }
+  wait_for_earlier();
+  const RowTile tile(args.how, block_y(), Of::kRows, args.rows, args.chosen, args.order, args.tiles);
+  if (tile.count == 0) return;  // only with experts: no copy is on its way
+  if (has_experts) weights = WeightCopies<Of, T>(args, tile.expert);
+  XCopies<Of, T> x(args, tile);
+  QUIRE_KEEP_LOOP
+  for (uint32_t stage = 0; stage < kAhead; ++stage) {
+    if (stage < stages) {
+      if (has_experts) weights.begin(memory + stage * Of::kStageBytes);
+      x.begin(memory + stage * Of::kStageBytes);
+    }
+    commit_copies();
+  }
+  WarpSums<Of, T> sums;
+  uint32_t now = 0;
+  uint32_t free = kAhead;  // multiplied, or never used
+  QUIRE_KEEP_LOOP
+  for (uint32_t stage = 0; stage < stages; ++stage) {
+    wait_for_copies(kAhead - 1);
+    sync_block();
+    if (stage + kAhead < stages) {
+      weights.begin(memory + free * Of::kStageBytes);
+      x.begin(memory + free * Of::kStageBytes);
+    }
+    commit_copies();
+    sums.add(memory + now * Of::kStageBytes, tile.count);
+    free = now;
+    now = now == kAhead ? 0 : now + 1;
+  }
+  sync_block();
+  store<Of, T, Out>(args, tile, sums, reinterpret_cast<Out*>(memory));
+}
+
+template <class Of, class T, class Out>
+LaunchError launch_tiles(const Args<T>& args, uint32_t tiles, Stream stream) {
+  using Ring = RingFor<Of>;
+  static_assert(Ring::kSharedBytes <= kMostSharedBytes);
+  const LaunchShape shape{{(args.n + Of::kColumns - 1) / Of::kColumns, tiles},
+                          Of::kThreads,
+                          Ring::kSharedBytes,
+                          stream,
+                          Begins::kEarly};
+  return launch("int8_product", shape, int8_product_kernel<T, Out, Of, Ring>, args);
+}
+
+template <class T, class Out>
+LaunchError launch_for_rows(Args<T> args, uint32_t num_experts, Stream stream) {
+  if (args.chosen != nullptr) {
+    const uint32_t in_tile = tile_choices(args.rows, num_experts);
+    const uint32_t tiles = in_tile == 1 ? args.rows : expert_tiles(args.rows, num_experts, in_tile);
+    args.how = in_tile == 1 ? RowTiles::kSingle : RowTiles::kGrouped;
+    return in_tile == kLargeTile ? launch_tiles<ManyColumns, T, Out>(args, tiles, stream)
+                                 : launch_tiles<FewRows, T, Out>(args, tiles, stream);
+  }
+  args.how = RowTiles::kConsecutive;
+  if (args.rows <= FewRows::kRows) return launch_tiles<FewRows, T, Out>(args, 1, stream);
+  const uint32_t tiles = (args.rows + kLargeTile - 1) / kLargeTile;
+  const uint32_t blocks = tiles * ((args.n + ManyColumns::kColumns - 1) / ManyColumns::kColumns);
+  return blocks < kEnoughBlocks ? launch_tiles<FewColumns, T, Out>(args, tiles, stream)
+                                : launch_tiles<ManyColumns, T, Out>(args, tiles, stream);
+}
+
+template <class T>
+LaunchError launch_for_result(const Int8ProductArgs& args, Stream stream) {
+  const Args<T> typed{.x = static_cast<const T*>(args.x),
+                      .weights = static_cast<const int8_t*>(args.weights),
+                      .scales = args.scales,
+                      .bias = static_cast<const T*>(args.bias),
+                      .y = args.y,
+                      .rows = args.rows,
+                      .n = args.n,
+                      .k = args.k,
+                      .stride = result_stride(args.n, args.out_dtype),
+                      .x_choices = args.x_choices,
+                      .how = RowTiles::kConsecutive,
+                      .chosen = args.chosen,
+                      .order = args.order,
+                      .tiles = args.tiles};
+  return args.out_dtype == DType::kF32 ? launch_for_rows<T, float>(typed, args.num_experts, stream)
+                                       : launch_for_rows<T, T>(typed, args.num_experts, stream);
+}
+
+}  // namespace
+
+LaunchError int8_product(const Int8ProductArgs& args, Stream stream) {
+  return args.dtype == DType::kF16 ? launch_for_result<F16>(args, stream)
+                                   : launch_for_result<Bf16>(args, stream);
+}
+
+}  // namespace quire::backend::cuda
