@@ -129,7 +129,7 @@ TEST(Activations, OfExpertsHaveRoomForAllChoices) {
     EXPECT_EQ(bytes(config, which), 0U);
   }
   config.moe = {.num_experts = 10, .top = 3, .ffn_size = 96};
-  EXPECT_EQ(bytes(config, Activation::kRouted), 128 * 12 * sizeof(float));
+  EXPECT_EQ(bytes(config, Activation::kRouted), 128 * 16 * sizeof(float));
   EXPECT_EQ(bytes(config, Activation::kOfExperts), 128 * 3 * 256 * 2);
   EXPECT_EQ(bytes(config, Activation::kFfn), 128 * 3 * 96 * 2);
   EXPECT_EQ(bytes(config, Activation::kGateUp), 2 * 128 * 3 * 96 * 2);

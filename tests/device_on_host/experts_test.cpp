@@ -176,10 +176,11 @@ struct ProductShape {
   uint64_t orders = kOrders;
 };
 
-/// One choice in a tile, a few, and many. Of k, less than a stage, as many, and several with a rest; of n,
-/// less than a block of threads has and more.
-const ProductShape kProducts[] = {{4, 2, 16, 40, 64},      {4, 1, 16, 72, 136, 4},   {24, 4, 6, 24, 128},
-                                  {40, 1, 6, 136, 200, 4}, {100, 2, 2, 136, 512, 2}, {150, 1, 4, 24, 80, 4}};
+/// One choice in a tile, a few, and many. Of k, less than a stage, and several laps of the ring with a rest;
+/// of n, less than a block of threads has and more, and with so many tiles that they are more than a band.
+const ProductShape kProducts[] = {{4, 2, 16, 40, 64},       {4, 1, 16, 72, 136, 4},  {4, 2, 16, 24, 1160, 4},
+                                  {24, 4, 6, 24, 128},      {40, 1, 6, 136, 200, 4}, {24, 1, 6, 24, 1160, 4},
+                                  {100, 2, 2, 136, 512, 2}, {150, 1, 4, 24, 80, 4},  {40, 1, 20, 136, 64, 2}};
 
 struct ProductOperands {
   std::vector<uint32_t> chosen;
@@ -269,7 +270,7 @@ TEST_P(ExpertKernels, GiveAChoiceTheSameBitsAmongAnyNumber) {
   const DType dtype = GetParam();
   constexpr uint32_t kExperts = 5;
   for (const uint32_t choices : {12U, 90U}) {
-    const ProductShape all{choices, 1, kExperts, 72, 272};
+    const ProductShape all{choices, 1, kExperts, 72, 592};
     ProductOperands of(all, dtype, 2);
     cancel(of, all.k);
     Device device(1);
@@ -312,6 +313,23 @@ TEST_P(ExpertKernels, CombineInOrder) {
       expect_near(out, expected);
     });
   }
+}
+
+/// Of sums in another order, other bits are left.
+TEST(Experts, AddUpFromTheFirstChoiceOn) {
+  constexpr uint32_t kWidth = 8;
+  const std::vector<float> weights = {1.0F, 1.0F, 1.0F};
+  std::vector<float> y;
+  for (const float value : {0x1p24F, 1.0F, -0x1p24F}) y.insert(y.end(), kWidth, value);
+  in_many_orders([&](Device& device) {
+    Elements in(device, "y", y, DType::kF32);
+    DeviceArray<float> factors(device, "weights", weights);
+    Elements out(device, "out", kWidth, DType::kF32);
+    ASSERT_EQ(
+        cuda::combine_choices({DType::kF32, in.data(), factors.data(), out.data(), 1, 3, kWidth}, nullptr),
+        0);
+    expect_near(out, std::vector<float>(kWidth, 0.0F), 0.0);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, ExpertKernels, testing::Values(DType::kF32, DType::kF16, DType::kBF16),

@@ -152,10 +152,10 @@ void expect_as_reference(const Int8Shape& shape, DType dtype, DType out, uint64_
 TEST_P(Int8Product, IsTheReferences) {
   const DType dtype = GetParam();
   for (const Int8Shape& shape :
-       {Int8Shape{1, 24, 8}, {1, 16, 2048, true}, {3, 40, 264}, {8, 32, 1600, true}}) {
+       {Int8Shape{1, 24, 8}, {1, 16, 2048, true}, {3, 40, 264}, {8, 32, 3400, true}}) {
     expect_as_reference(shape, dtype, dtype, kOrders);
   }
-  for (const Int8Shape& shape : {Int8Shape{9, 40, 72, true}, {64, 32, 520}, {70, 24, 128}}) {
+  for (const Int8Shape& shape : {Int8Shape{9, 40, 72, true}, {64, 32, 1160}, {70, 24, 128}}) {
     expect_as_reference(shape, dtype, dtype, 4);
   }
   // A head's vocabulary may be any number.
@@ -166,9 +166,11 @@ TEST_P(Int8Product, IsTheReferences) {
 
 TEST_P(Int8Product, OfExpertsIsTheReferences) {
   const DType dtype = GetParam();
-  // A choice in a tile, a few, and many.
+  // A choice in a tile, a few, and many; of k, less than a stage, and several laps of the ring with a rest.
   for (const Int8Shape& shape :
-       {Int8Shape{4, 40, 64, false, 16, 2}, {24, 24, 136, false, 6, 4}, {100, 136, 72, false, 2, 1}}) {
+       {Int8Shape{4, 40, 64, false, 16, 2}, Int8Shape{4, 16, 3400, false, 16, 2},
+        Int8Shape{24, 24, 136, false, 6, 4}, Int8Shape{24, 16, 3400, false, 6, 1},
+        Int8Shape{100, 136, 72, false, 2, 1}, Int8Shape{100, 40, 648, false, 2, 1}}) {
     expect_as_reference(shape, dtype, dtype, 4);
   }
 }
@@ -189,7 +191,7 @@ void cancel_int8(Int8Operands& of, const Int8Shape& shape) {
 TEST_P(Int8Product, ARowHasTheSameBitsAmongAnyNumber) {
   const DType dtype = GetParam();
   constexpr uint32_t kColumns = 8192;
-  const Int8Shape all{65, kColumns, 96};
+  const Int8Shape all{65, kColumns, 336};
   Int8Operands of(all, dtype);
   cancel_int8(of, all);
   Device device(1);

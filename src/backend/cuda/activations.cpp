@@ -54,7 +54,7 @@ size_t feed_forward_width(const model::ModelConfig& config) {
 
 ChoiceNumbers choice_numbers(const model::ModelConfig& config, const StepLimits& limits) {
   if (config.moe.num_experts == 0) return {};
-  const uint32_t choices = limits.rows * config.moe.top;
+  const size_t choices = size_t{limits.rows} * config.moe.top;
   const size_t tiles = expert_tiles(choices, config.moe.num_experts, kSmallTile);  // of larger ones fewer
   ChoiceNumbers out;
   out.weights = choices;
@@ -103,8 +103,7 @@ Activations lay_out_activations(const model::ModelConfig& config, DType dtype, u
   has(Activation::kMainAngles, "angles", angles(config.rope), kAlways);
   has(Activation::kLocalAngles, "local angles", config.local_rope ? angles(*config.local_rope) : 0, kAlways);
   has(Activation::kRouted, "routed",
-      padded_rows(limits.rows) * result_stride(config.moe.num_experts, DType::kF32) * sizeof(float),
-      in({kGateUp}));
+      padded_rows(limits.rows) * router_rows(config.moe.num_experts) * sizeof(float), in({kGateUp}));
   has(Activation::kChoices, "choices", choice_numbers(config, limits).all * sizeof(uint32_t),
       in({kGateUp, kGated, kDown}));
   has(Activation::kOfExperts, "of experts", row * config.moe.top * config.hidden_size, in({kDown}));
@@ -150,6 +149,7 @@ uint64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool int8_w
       sum += as_int8();
       continue;
     }
+    if (is_router) count = uint64_t{router_rows(config.moe.num_experts)} * config.hidden_size;
     const bool is_norm = !is_matrix && !tensor.name.ends_with(".bias");
     sum += count * dtype_bytes(is_norm ? DType::kF32 : dtype);
   }

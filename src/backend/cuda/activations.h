@@ -52,7 +52,7 @@ enum class Activation : uint8_t {
   kMainAngles,   // [positions][rotary] f32, as model::LayerRope counts them
   kLocalAngles,  // likewise; empty if the model has none
   // Empty if it has no experts. A choice is an expert that a row is sent to (route.h).
-  kRouted,     // [rows, experts] f32: the router's logits
+  kRouted,     // [rows, router_rows()] f32: the router's logits
   kChoices,    // numbers of 4 bytes: choice_numbers()
   kOfExperts,  // [choices, hidden]
 };

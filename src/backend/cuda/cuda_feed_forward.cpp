@@ -71,7 +71,7 @@ void CudaOps::choose_experts(const LayerWeights& layer, const void* x, const Cho
   const model::MoeConfig& moe = config_.moe;
   multiply(layer.router, x, arena_.routed, rows_of_batch_, DType::kF32);
   check(route({.logits = reinterpret_cast<const float*>(arena_.routed),
-               .stride = result_stride(moe.num_experts, DType::kF32),
+               .stride = result_stride(layer.router.n, DType::kF32),
                .rows = rows_of_batch_,
                .num_experts = moe.num_experts,
                .top = moe.top,

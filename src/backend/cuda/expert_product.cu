@@ -53,14 +53,14 @@ class Copies {
   static constexpr uint32_t kXTurns = kRows / kRowsOfTurn;
 
  public:
-  __device__ __forceinline__ Copies(const ExpertProductArgs& args, const RowTile& tile)
+  __device__ __forceinline__ Copies(const ExpertProductArgs& args, const RowTile& tile, uint32_t first_column)
       : k_(args.k),
         next_(thread_x() % kPieces * kPiece<T>),
         to_(swizzled<Shape::kStageK>(row(), thread_x() % kPieces)) {
     const T* expert = static_cast<const T*>(args.weights) + size_t{tile.expert} * args.n * k_;
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < kWeightTurns; ++turn) {
-      const uint32_t column = block_x() * Shape::kColumns + turn * kRowsOfTurn + row();
+      const uint32_t column = first_column + turn * kRowsOfTurn + row();
       weights_[turn] = expert + size_t{column < args.n ? column : args.n - 1} * k_;
     }
     QUIRE_UNROLL
@@ -149,7 +149,7 @@ struct WarpSums {
 /// The block's results, through shared memory that nobody uses any more, so that whole pieces are stored.
 template <class T, uint32_t kRows>
 __device__ __forceinline__ void store(const ExpertProductArgs& args, const RowTile& tile,
-                                      const WarpSums<T, kRows>& sums, T* memory) {
+                                      uint32_t first_column, const WarpSums<T, kRows>& sums, T* memory) {
   using Sums = WarpSums<T, kRows>;
   constexpr uint32_t kColumns = TileShape<kRows>::kColumns;
   constexpr uint32_t kRow = kColumns + kPiece<T>;
@@ -171,25 +171,28 @@ __device__ __forceinline__ void store(const ExpertProductArgs& args, const RowTi
   for (uint32_t i = thread_x(); i < tile.count * kRowPieces; i += kThreads) {
     const uint32_t row = i / kRowPieces;
     const uint32_t in_block = i % kRowPieces * kPiece<T>;
-    const uint32_t column = block_x() * kColumns + in_block;
+    const uint32_t column = first_column + in_block;
     if (column >= args.n) continue;
     T* to = static_cast<T*>(args.y) + size_t{tile.row(row)} * args.n + column;
     ptx::store_128(to, ptx::load_shared_128(memory + row * kRow + in_block));
   }
 }
 
-/// One block for so many columns (x) and each tile (y). Its four warps divide the columns.
+/// One block for so many columns and each tile. Its four warps divide the columns.
 template <class T, uint32_t kRows, class Ring>
-__global__ void __launch_bounds__(kThreads) expert_product_kernel(ExpertProductArgs args, RowTiles how) {
+__global__ void __launch_bounds__(kThreads)
+    expert_product_kernel(ExpertProductArgs args, RowTiles how, uint32_t columns) {
   using Shape = TileShape<kRows>;
   constexpr uint32_t kAhead = Shape::kStages - 1;
   let_next_begin();
   wait_for_earlier();
-  const RowTile tile(how, block_y(), kLargeTile, args.choices, args.chosen, args.order, args.tiles);
+  const BlockPlace place(columns);
+  const RowTile tile(how, place.tile, kLargeTile, args.choices, args.chosen, args.order, args.tiles);
   if (tile.count == 0) return;
   unsigned char* memory = shared_memory<unsigned char>();
   const uint32_t stages = (args.k + Shape::kStageK - 1) / Shape::kStageK;
-  Copies<T, kRows> copies(args, tile);
+  const uint32_t first_column = place.column * Shape::kColumns;
+  Copies<T, kRows> copies(args, tile, first_column);
   QUIRE_KEEP_LOOP
   for (uint32_t stage = 0; stage < kAhead; ++stage) {
     if (stage < stages) copies.begin(memory + stage * Shape::kStageBytes);
@@ -209,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) expert_product_kernel(ExpertProductA
     now = now == kAhead ? 0 : now + 1;
   }
   sync_block();
-  store<T, kRows>(args, tile, sums, reinterpret_cast<T*>(memory));
+  store<T, kRows>(args, tile, first_column, sums, reinterpret_cast<T*>(memory));
 }
 
 /// The columns of y that a warp sums, one after the other.
@@ -243,11 +246,13 @@ __device__ __forceinline__ void sum_column(const ExpertProductArgs& args, const 
 }
 
 /// The same as expert_product_kernel without tensor cores.
-__global__ void __launch_bounds__(kThreads) expert_product_f32_kernel(ExpertProductArgs args, RowTiles how) {
+__global__ void __launch_bounds__(kThreads)
+    expert_product_f32_kernel(ExpertProductArgs args, RowTiles how, uint32_t columns) {
   let_next_begin();
   wait_for_earlier();
-  const RowTile tile(how, block_y(), kLargeTile, args.choices, args.chosen, args.order, args.tiles);
-  const uint32_t begin = (block_x() * kWarps + thread_x() / kWarp) * kF32Columns;
+  const BlockPlace place(columns);
+  const RowTile tile(how, place.tile, kLargeTile, args.choices, args.chosen, args.order, args.tiles);
+  const uint32_t begin = (place.column * kWarps + thread_x() / kWarp) * kF32Columns;
   const uint32_t end = begin + kF32Columns < args.n ? begin + kF32Columns : args.n;
   for (uint32_t column = begin; column < end; ++column) {
     for (uint32_t first = 0; first < tile.count; first += kSmallTile) {
@@ -262,8 +267,8 @@ LaunchError launch_tiles(const ExpertProductArgs& args, uint32_t tiles, RowTiles
   using Ring = RingFor<kRows>;
   static_assert(Ring::kSharedBytes <= kMostSharedBytes);
   const uint32_t columns = (args.n + TileShape<kRows>::kColumns - 1) / TileShape<kRows>::kColumns;
-  const LaunchShape shape{{columns, tiles}, kThreads, Ring::kSharedBytes, stream, Begins::kEarly};
-  return launch("expert_product", shape, expert_product_kernel<T, kRows, Ring>, args, how);
+  const LaunchShape shape{{columns * tiles}, kThreads, Ring::kSharedBytes, stream, Begins::kEarly};
+  return launch("expert_product", shape, expert_product_kernel<T, kRows, Ring>, args, how, columns);
 }
 
 template <class T>
@@ -277,12 +282,14 @@ LaunchError launch_for_tile(const ExpertProductArgs& args, uint32_t in_tile, uin
 
 LaunchError expert_product(const ExpertProductArgs& args, Stream stream) {
   const uint32_t in_tile = tile_choices(args.choices, args.num_experts);
-  const uint32_t tiles = in_tile == 1 ? args.choices : expert_tiles(args.choices, args.num_experts, in_tile);
+  const auto tiles = static_cast<uint32_t>(
+      in_tile == 1 ? args.choices : expert_tiles(args.choices, args.num_experts, in_tile));
   const RowTiles how = in_tile > 1 ? RowTiles::kGrouped : RowTiles::kSingle;
   if (args.dtype == DType::kF32) {
     constexpr uint32_t kColumns = kWarps * kF32Columns;
-    const LaunchShape shape{{(args.n + kColumns - 1) / kColumns, tiles}, kThreads, 0, stream, Begins::kEarly};
-    return launch("expert_product_f32", shape, expert_product_f32_kernel, args, how);
+    const uint32_t columns = (args.n + kColumns - 1) / kColumns;
+    const LaunchShape shape{{columns * tiles}, kThreads, 0, stream, Begins::kEarly};
+    return launch("expert_product_f32", shape, expert_product_f32_kernel, args, how, columns);
   }
   return args.dtype == DType::kF16 ? launch_for_tile<F16>(args, in_tile, tiles, how, stream)
                                    : launch_for_tile<Bf16>(args, in_tile, tiles, how, stream);

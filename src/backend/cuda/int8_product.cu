@@ -74,6 +74,7 @@ struct Args {
   uint32_t k;
   uint32_t stride;  // of y
   uint32_t x_choices;
+  uint32_t columns;  // of blocks
   RowTiles how;
   const uint32_t* chosen;
   const uint32_t* order;
@@ -116,13 +117,13 @@ class WeightCopies : Copies<Of, Of::kColumns, Of::kStageK> {
   using Base = Copies<Of, Of::kColumns, Of::kStageK>;
 
  public:
-  __device__ __forceinline__ WeightCopies(const Args<T>& args, uint32_t expert)
+  __device__ __forceinline__ WeightCopies(const Args<T>& args, uint32_t expert, uint32_t first_column)
       : Base(int8_row_bytes(args.k)) {
     const auto* matrix =
         reinterpret_cast<const unsigned char*>(args.weights) + size_t{expert} * args.n * this->bytes;
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
-      const uint32_t column = block_x() * Of::kColumns + Base::row(turn);
+      const uint32_t column = first_column + Base::row(turn);
       this->from[turn] = matrix + size_t{column < args.n ? column : args.n - 1} * this->bytes;
     }
   }
@@ -223,8 +224,8 @@ struct WarpSums {
 
 /// The block's results, through shared memory that nobody uses any more, so that whole pieces are stored.
 template <class Of, class T, class Out>
-__device__ __forceinline__ void store(const Args<T>& args, const RowTile& tile, const WarpSums<Of, T>& sums,
-                                      Out* memory) {
+__device__ __forceinline__ void store(const Args<T>& args, const RowTile& tile, uint32_t first_column,
+                                      const WarpSums<Of, T>& sums, Out* memory) {
   using Sums = WarpSums<Of, T>;
   constexpr uint32_t kRow = Of::kColumns + kPiece<Out>;
   static_assert(Of::kRows * kRow * sizeof(Out) <= RingFor<Of>::kSharedBytes);
@@ -234,7 +235,7 @@ __device__ __forceinline__ void store(const Args<T>& args, const RowTile& tile, 
     QUIRE_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       const uint32_t in_block = Sums::first_column() + i * kLeftRows + half * 8 + lane / 4;
-      const uint32_t wanted = block_x() * Of::kColumns + in_block;
+      const uint32_t wanted = first_column + in_block;
       const uint32_t column = wanted < args.n ? wanted : args.n - 1;
       const float scale = args.scales[size_t{tile.expert} * args.n + column];
       const float bias = args.bias == nullptr ? 0.0F : to_float(args.bias[column]);
@@ -256,14 +257,14 @@ __device__ __forceinline__ void store(const Args<T>& args, const RowTile& tile, 
   for (uint32_t i = thread_x(); i < tile.count * kRowPieces; i += Of::kThreads) {
     const uint32_t row = i / kRowPieces;
     const uint32_t in_block = i % kRowPieces * kPiece<Out>;
-    const uint32_t column = block_x() * Of::kColumns + in_block;
+    const uint32_t column = first_column + in_block;
     if (column >= args.n) continue;
     Out* to = static_cast<Out*>(args.y) + size_t{tile.row(row)} * args.stride + column;
     ptx::store_128(to, ptx::load_shared_128(memory + row * kRow + in_block));
   }
 }
 
-/// One block for so many columns (x) and each tile (y). Where its matrix does not depend on what kernels
+/// One block for so many columns and each tile. Where its matrix does not depend on what kernels
 /// before it have chosen, its weights begin to come before it waits for those, as many as the ring holds.
 template <class T, class Out, class Of, class Ring>
 __global__ void __launch_bounds__(Of::kThreads) int8_product_kernel(Args<T> args) {
@@ -272,16 +273,18 @@ __global__ void __launch_bounds__(Of::kThreads) int8_product_kernel(Args<T> args
   const uint32_t stages = (args.k + Of::kStageK - 1) / Of::kStageK;
   const bool has_experts = args.how != RowTiles::kConsecutive;
   let_next_begin();
-  WeightCopies<Of, T> weights(args, 0);
+  const BlockPlace place(args.columns);
+  const uint32_t first_column = place.column * Of::kColumns;
+  WeightCopies<Of, T> weights(args, 0, first_column);
   if (!has_experts) {
     QUIRE_KEEP_LOOP
     for (uint32_t stage = 0; stage < kAhead && stage < stages; ++stage)
       weights.begin(memory + stage * Of::kStageBytes);
   }
   wait_for_earlier();
-  const RowTile tile(args.how, block_y(), Of::kRows, args.rows, args.chosen, args.order, args.tiles);
+  const RowTile tile(args.how, place.tile, Of::kRows, args.rows, args.chosen, args.order, args.tiles);
   if (tile.count == 0) return;  // only with experts: no copy is on its way
-  if (has_experts) weights = WeightCopies<Of, T>(args, tile.expert);
+  if (has_experts) weights = WeightCopies<Of, T>(args, tile.expert, first_column);
   XCopies<Of, T> x(args, tile);
   QUIRE_KEEP_LOOP
   for (uint32_t stage = 0; stage < kAhead; ++stage) {
@@ -308,18 +311,15 @@ __global__ void __launch_bounds__(Of::kThreads) int8_product_kernel(Args<T> args
     now = now == kAhead ? 0 : now + 1;
   }
   sync_block();
-  store<Of, T, Out>(args, tile, sums, reinterpret_cast<Out*>(memory));
+  store<Of, T, Out>(args, tile, first_column, sums, reinterpret_cast<Out*>(memory));
 }
 
 template <class Of, class T, class Out>
-LaunchError launch_tiles(const Args<T>& args, uint32_t tiles, Stream stream) {
+LaunchError launch_tiles(Args<T> args, uint32_t tiles, Stream stream) {
   using Ring = RingFor<Of>;
   static_assert(Ring::kSharedBytes <= kMostSharedBytes);
-  const LaunchShape shape{{(args.n + Of::kColumns - 1) / Of::kColumns, tiles},
-                          Of::kThreads,
-                          Ring::kSharedBytes,
-                          stream,
-                          Begins::kEarly};
+  args.columns = (args.n + Of::kColumns - 1) / Of::kColumns;
+  const LaunchShape shape{{args.columns * tiles}, Of::kThreads, Ring::kSharedBytes, stream, Begins::kEarly};
   return launch("int8_product", shape, int8_product_kernel<T, Out, Of, Ring>, args);
 }
 
@@ -327,7 +327,8 @@ template <class T, class Out>
 LaunchError launch_for_rows(Args<T> args, uint32_t num_experts, Stream stream) {
   if (args.chosen != nullptr) {
     const uint32_t in_tile = tile_choices(args.rows, num_experts);
-    const uint32_t tiles = in_tile == 1 ? args.rows : expert_tiles(args.rows, num_experts, in_tile);
+    const auto tiles =
+        static_cast<uint32_t>(in_tile == 1 ? args.rows : expert_tiles(args.rows, num_experts, in_tile));
     args.how = in_tile == 1 ? RowTiles::kSingle : RowTiles::kGrouped;
     return in_tile == kLargeTile ? launch_tiles<ManyColumns, T, Out>(args, tiles, stream)
                                  : launch_tiles<FewRows, T, Out>(args, tiles, stream);

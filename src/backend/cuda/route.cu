@@ -107,10 +107,11 @@ __global__ void __launch_bounds__(kMostThreads) group_kernel(GroupArgs args) {
   let_next_begin();
   wait_for_earlier();
   const uint32_t expert = block_x();
+  const uint32_t* __restrict__ choices = args.chosen;
   uint32_t smaller = 0;
   uint32_t own = 0;
   for (uint32_t i = thread_x(); i < args.choices; i += kMostThreads) {
-    const uint32_t chosen = args.chosen[i];
+    const uint32_t chosen = choices[i];
     smaller += chosen < expert ? 1 : 0;
     own += chosen == expert ? 1 : 0;
   }
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kMostThreads) group_kernel(GroupArgs args) {
   const BlockSums owns(own, sums + kMostThreads / kWarp);
   uint32_t* to = args.order + first + owns.before;
   for (uint32_t i = thread_x(); i < args.choices; i += kMostThreads) {
-    if (args.chosen[i] == expert) *to++ = i;
+    if (choices[i] == expert) *to++ = i;
   }
   // From where tiles of those before would end, to where those of the next begin.
   const uint32_t first_tile = first / args.tile_choices + expert;

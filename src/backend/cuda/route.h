@@ -10,9 +10,14 @@
 // Mixtral). A *choice* is an expert that a row has chosen: choice r * top + j is the j-th of row r.
 namespace quire::backend::cuda {
 
-/// For each row, the `top` experts of the largest logits, largest first and the first among equals; a logit
-/// that is no number is below all others. The weight of a choice is exp(logit) over the sum of all exp(logit)
-/// of the row or, if `normalize`, over that of the row's choices. As kernels::route (kernels/moe.h).
+/// The rows of a router's matrix: as many as experts and, up to a multiple of 16, rows of zeros. Without them
+/// few_rows() would not multiply by it, and cuBLASLt by one block of threads.
+constexpr uint32_t router_rows(uint32_t num_experts) { return (num_experts + 15) / 16 * 16; }
+
+/// For each row, the `top` experts of the largest logits, each once, largest first and the first among
+/// equals; a logit that is no number is below all others. The weight of a choice is exp(logit) over the sum
+/// of all exp(logit) of the row or, if `normalize`, over that of the row's choices. kernels::route
+/// (kernels/moe.h) gives the same, but where probabilities are equal whose logits are not, or are no numbers.
 struct RouteArgs {
   const float* logits;  // [rows, num_experts], rows `stride` apart
   uint32_t stride;
@@ -45,7 +50,7 @@ struct GroupArgs {
 };
 /// As many as there can be, with one that may be none for each expert. So an expert's tiles have places that
 /// follow from the number of choices before them, and no block needs to know how many tiles others fill.
-constexpr uint32_t expert_tiles(uint32_t choices, uint32_t num_experts, uint32_t tile_choices) {
+constexpr size_t expert_tiles(size_t choices, uint32_t num_experts, uint32_t tile_choices) {
   return choices / tile_choices + num_experts;
 }
 [[nodiscard]] LaunchError group_by_expert(const GroupArgs& args, Stream stream);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/route.h"
 #include "base/error.h"
 
 namespace quire::backend::cuda {
@@ -14,6 +15,7 @@ void refuse_unsupported(const model::ModelConfig& config, DType dtype) {
                             config.architecture, what));
   };
   if (config.attention_soft_cap != 0.0) refuse("capped attention scores");
+  if (config.moe.num_experts > kMostExperts) refuse(fmt::format("more than {} experts", kMostExperts));
   // Kernels move 16 bytes at a time.
   const auto check = [&](uint32_t width) {
     if (width * dtype_bytes(dtype) % 16 != 0) {

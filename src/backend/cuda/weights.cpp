@@ -12,6 +12,7 @@
 
 #include "backend/cuda/arena.h"
 #include "backend/cuda/int8_weights.h"
+#include "backend/cuda/route.h"
 #include "backend/cuda/staging.h"
 #include "backend/cuda/supported.h"
 #include "formats/checkpoint.h"
@@ -112,13 +113,21 @@ class Loader {
     out.ffn_norm = layer_norm(index, t.ffn_norm);
     out.post_ffn_norm = layer_norm(index, t.post_ffn_norm);
     if (config_.has_experts(index)) {
-      out.router = matrix({names_.layer(index, t.router) + ".weight"});
+      out.router = router(names_.layer(index, t.router) + ".weight");
       out.gate_up = of_experts(index, t.expert_gate_up);
       out.down = of_experts(index, std::span(&t.expert_down, 1));
       return out;
     }
     out.gate_up = linear(all(t.gate_up), config_.mlp_bias);
     out.down = linear({names_.layer(index, t.down)}, config_.mlp_bias);
+    return out;
+  }
+
+  Matrix router(const std::string& name) {
+    Matrix out = shape_of({name});
+    const size_t rows = router_rows(out.n) - out.n;
+    out.data = put({name}, dtype_, 0.0F, rows * out.k * dtype_bytes(dtype_));
+    out.n += static_cast<uint32_t>(rows);
     return out;
   }
 
@@ -194,8 +203,9 @@ class Loader {
     return reinterpret_cast<const float*>(put({name}, DType::kF32, norm_offset_));
   }
 
-  /// The tensors one after the other, each number plus `more`.
-  const std::byte* put(const std::vector<std::string>& tensors, DType dtype, float more = 0.0F) {
+  /// The tensors one after the other, each number plus `more`; and so many bytes of zeros.
+  const std::byte* put(const std::vector<std::string>& tensors, DType dtype, float more = 0.0F,
+                       size_t zeros = 0) {
     const size_t first = bytes_;
     for (const std::string& name : tensors) {
       size_t count = 1;
@@ -204,6 +214,8 @@ class Loader {
       bytes_ += count * dtype_bytes(dtype);
       most_bytes_ = std::max(most_bytes_, count * dtype_bytes(dtype));
     }
+    if (staging_ != nullptr && zeros > 0) clear(base_ + bytes_, zeros, stream_);
+    bytes_ += zeros;
     align();
     return base_ == nullptr ? nullptr : base_ + first;
   }

@@ -34,7 +34,7 @@ struct LayerWeights {
   const float* ffn_norm = nullptr;
   Matrix gate_up;  // [2 ffn, hidden]; in a layer with experts that of each, one behind the other
   Matrix down;     // [hidden, ffn]; likewise
-  Matrix router;   // [experts, hidden], empty in a dense layer
+  Matrix router;   // [router_rows(experts), hidden], of which the last may be zeros; empty in a dense layer
   const float* post_ffn_norm = nullptr;
 };
 
