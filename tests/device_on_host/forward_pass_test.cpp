@@ -18,6 +18,7 @@
 #include "kernels/context.h"
 #include "tests/device_on_host/target.h"
 #include "tests/device_on_host/tiny_model.h"
+#include "tests/support/block_model.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
@@ -124,24 +125,35 @@ double difference(std::span<const float> found, std::span<const float> expected)
   return std::sqrt(apart / all);
 }
 
+/// Of experts: whose weights have the sum 1 or not, or in one GGUF file.
+std::filesystem::path made_model(const std::string& name) {
+  const std::filesystem::path model = temp_dir();
+  if (name != "gguf-experts") {
+    write_tiny_model_of_experts(model, name == "tiny-experts");
+    return model;
+  }
+  write_block_model(
+      model / "model.gguf", [](std::string_view) { return "Q8_0"; }, 4);
+  return model / "model.gguf";
+}
+
 class Families : public testing::TestWithParam<const char*> {};
 
 /// A prompt in two chunks beside another sequence, then single tokens.
 TEST_P(Families, LogitsAreTheCpus) {
   const std::string name = GetParam();
+  const bool is_made = name == "tiny-experts" || name == "tiny-experts-apart" || name == "gguf-experts";
   const std::filesystem::path fixture = std::filesystem::path("tests/model/fixtures") / name;
   const bool is_fixture = std::filesystem::exists(fixture);
-  const bool is_golden = name != "demo" && name != "tiny-experts" && !is_fixture;
-  if (is_golden) QUIRE_NEEDS_DATA("golden-models/" + name);
-  const std::filesystem::path model = name == "demo"           ? demo_model_dir()
-                                      : name == "tiny-experts" ? temp_dir()
-                                      : is_fixture             ? fixture
-                                                               : data_dir() / "golden-models" / name;
-  if (name == "tiny-experts") write_tiny_model_of_experts(model);
+  if (name != "demo" && !is_made && !is_fixture) QUIRE_NEEDS_DATA("golden-models/" + name);
+  const std::filesystem::path model = name == "demo" ? demo_model_dir()
+                                      : is_made      ? made_model(name)
+                                      : is_fixture   ? fixture
+                                                     : data_dir() / "golden-models" / name;
   for (const auto& [dtype, bound] : {std::pair{DType::kF32, 1e-5}, {DType::kBF16, 0.06}}) {
-    // Their rows are no multiples of 16 bytes in bf16; and of experts that are nearly as good, rounding to bf16
-    // chooses others.
-    if ((is_fixture || name == "tiny-experts") && dtype != DType::kF32) continue;
+    // Their rows are no multiples of 16 bytes in bf16; and of experts that are nearly as good, rounding to
+    // bf16 chooses others.
+    if ((is_fixture || is_made) && dtype != DType::kF32) continue;
     OnDevice on_device(model, dtype, 1);
     const uint32_t vocab = on_device.config().vocab_size;
     const std::vector<TokenId> first = some_tokens(23, vocab, 1);
@@ -225,15 +237,18 @@ TEST(ForwardPass, OfInt8IsThatOfTheNumbersThatItStandsFor) {
   }
 }
 
+std::string family_name(const testing::TestParamInfo<const char*>& tested) {
+  std::string name(tested.param);
+  std::erase(name, '-');
+  return name;
+}
 INSTANTIATE_TEST_SUITE_P(Golden, Families,
                          testing::Values("demo", "llama-linear-rope", "llama3-tied", "mistral-window", "phi3",
                                          "qwen2", "qwen3", "smollm3", "gemma3-one-kv", "granite-one-kv",
-                                         "olmo2-one-kv", "mixtral", "tiny-experts"),
-                         [](const auto& tested) {
-                           std::string name(tested.param);
-                           std::erase(name, '-');
-                           return name;
-                         });
+                                         "olmo2-one-kv", "mixtral"),
+                         family_name);
+INSTANTIATE_TEST_SUITE_P(Made, Families,
+                         testing::Values("tiny-experts", "tiny-experts-apart", "gguf-experts"), family_name);
 
 }  // namespace
 }  // namespace quire::test::fibers

@@ -88,15 +88,18 @@ inline void write_tiny_model(const std::filesystem::path& dir) {
   write_tiny(dir, kConfig, tensors);
 }
 
-/// A Qwen 3 of two layers, of which one has 8 experts, two for each token.
-inline void write_tiny_model_of_experts(const std::filesystem::path& dir) {
-  constexpr std::string_view kConfig =
+/// A Qwen 3 of two layers, of which one has 8 experts, two for each token, whose weights have the sum 1 if
+/// `normalize`.
+inline void write_tiny_model_of_experts(const std::filesystem::path& dir, bool normalize = true) {
+  std::string config =
       R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 32,
           "intermediate_size": 48, "moe_intermediate_size": 40, "num_experts": 8, "num_experts_per_tok": 2,
-          "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [0], "num_hidden_layers": 2,
+          "norm_topk_prob": NORMALIZE, "decoder_sparse_step": 1, "mlp_only_layers": [0], "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 64,
           "max_position_embeddings": 128, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
           "tie_word_embeddings": false, "torch_dtype": "float32"})";
+  constexpr std::string_view kPlace = "NORMALIZE";
+  config.replace(config.find(kPlace), kPlace.size(), normalize ? "true" : "false");
   TinyTensors tensors;
   for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
     add_tiny_attention(tensors, layer);
@@ -113,7 +116,7 @@ inline void write_tiny_model_of_experts(const std::filesystem::path& dir) {
   for (int expert = 0; expert < 8; ++expert) {
     add_network(fmt::format("model.layers.1.mlp.experts.{}.", expert), 40);
   }
-  write_tiny(dir, kConfig, tensors);
+  write_tiny(dir, config, tensors);
 }
 
 }  // namespace quire::test::fibers
