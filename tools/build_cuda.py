@@ -62,6 +62,7 @@ KERNEL_CODE = {
     "probe_product": [r"FMUL", r"FADD"],
     "probe_exp2_approx": [r"MUFU\.EX2"],
     "probe_rsqrt_approx": [r"MUFU\.RSQ"],
+    "probe_reciprocal_approx": [r"MUFU\.RCP"],
     "probe_to_bf16": [r"F2FP?\.BF16(\.F32)?(\.PACK_AB)?"],
     "probe_to_f16": [r"F2FP?(\.F16)?(\.F32)?(\.PACK_AB)?"],
     "probe_from_f16": [r"HADD2\.F32|F2F\.F32\.F16"],

@@ -78,6 +78,9 @@ __global__ void probe_exp2_approx(const float* in, float* out) {
 __global__ void probe_rsqrt_approx(const float* in, float* out) {
   out[thread_x()] = ptx::rsqrt_approx(in[thread_x()]);
 }
+__global__ void probe_reciprocal_approx(const float* in, float* out) {
+  out[thread_x()] = ptx::reciprocal_approx(in[thread_x()]);
+}
 __global__ void probe_to_bf16(const float* in, uint16_t* out) {
   out[thread_x()] = ptx::to_bf16(in[thread_x()]);
 }
@@ -115,6 +118,7 @@ void probe(const char* entry, const void* in, void* out) {
   if (is("product")) start(entry, probe_product, in, out);
   if (is("exp2_approx")) start(entry, probe_exp2_approx, in, out);
   if (is("rsqrt_approx")) start(entry, probe_rsqrt_approx, in, out);
+  if (is("reciprocal_approx")) start(entry, probe_reciprocal_approx, in, out);
   if (is("to_bf16")) start(entry, probe_to_bf16, in, out);
   if (is("to_f16")) start(entry, probe_to_f16, in, out);
   if (is("from_f16")) start(entry, probe_from_f16, in, out);

@@ -136,6 +136,16 @@ TEST(Ptx, Rsqrt) {
   EXPECT_NEAR(y[2], std::sqrt(0.5), 1e-7);
 }
 
+TEST(Ptx, Reciprocal) {
+  const std::vector<float> y =
+      results<float, float>("reciprocal_approx", {4.0F, -0.25F, 3.0F, kInfinity, 0x1p100F});
+  EXPECT_FLOAT_EQ(y[0], 0.25F);
+  EXPECT_FLOAT_EQ(y[1], -4.0F);
+  EXPECT_NEAR(y[2], 1.0 / 3.0, 1e-7);
+  EXPECT_EQ(y[3], 0.0F);
+  EXPECT_FLOAT_EQ(y[4], 0x1p-100F);
+}
+
 TEST(Ptx, ConversionsRoundToNearestEven) {
   // Halfway between 1 and the next, and between that and the one after.
   EXPECT_EQ((results<uint16_t, float>("to_bf16", {0x1.01p0F, 0x1.03p0F, kInfinity, -0.0F})),

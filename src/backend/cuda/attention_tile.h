@@ -123,6 +123,20 @@ __device__ __forceinline__ void score_tile(const T* keys, uint32_t lane_row,
   }
 }
 
+/// Turns scores s into cap * tanh(s / cap), in any unit of both. tanh(x) is 1 - 2 / (e^(2x) + 1), also where
+/// the power is 0 or infinite. Rounded the same wherever it is compiled.
+template <uint32_t kCount>
+__device__ __forceinline__ void cap_scores(float cap, ptx::Accumulator (&scores)[kCount]) {
+  const float factor = ptx::product(2.0F * kLog2E, ptx::reciprocal_approx(cap));
+  const float twice = ptx::product(-2.0F, cap);
+  QUIRE_UNROLL
+  for (uint32_t i = 0; i < kCount * 4; ++i) {
+    float& score = scores[i / 4].at[i % 4];
+    const float power = ptx::exp2_approx(ptx::product(score, factor));
+    score = ptx::fused(twice, ptx::reciprocal_approx(power + 1.0F), cap);
+  }
+}
+
 /// The keys that the lane's rows of a stack see.
 struct SeenKeys {
   uint32_t begin[kRowsOfLane];

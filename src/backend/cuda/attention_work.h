@@ -64,6 +64,12 @@ struct Work {
   }
 };
 
+/// The cap of q.k, which is multiplied with the scale later. Kept, it is not computed before the loop over
+/// tiles, where no registers are left for it.
+__device__ __forceinline__ float cap_of_products(const PagedAttentionArgs& args) {
+  return kept(ptx::product(args.soft_cap, ptx::reciprocal_approx(args.scale)));
+}
+
 /// The queries of the tile into shared memory; of kRows, those that it does not have are zeros.
 template <class T, uint32_t kDim, uint32_t kRows, class Shape>
 __device__ __forceinline__ void load_queries(const PagedAttentionArgs& args, const Work<Shape>& work,

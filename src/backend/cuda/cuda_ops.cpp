@@ -399,7 +399,8 @@ void CudaOps::attend_rows(uint32_t layer, uint32_t group, const decoder::Attenti
                             .max_spans = spans_[group],
                             .partials = reinterpret_cast<float*>(arena_.partials),
                             .scale = scores.scale,
-                            .window = scores.window},
+                            .window = scores.window,
+                            .soft_cap = scores.soft_cap},
                            stream_),
           "decode_attention");
   }
@@ -424,7 +425,8 @@ void CudaOps::attend_tiles(uint32_t layer, uint32_t group, const decoder::Attent
                          .most_shared_tokens = most_small_tokens_,
                          .partials = shares ? reinterpret_cast<float*>(arena_.partials) : nullptr,
                          .scale = scores.scale,
-                         .window = scores.window},
+                         .window = scores.window,
+                         .soft_cap = scores.soft_cap},
                         stream_),
         "paged_attention");
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <type_traits>
 
@@ -79,6 +80,15 @@ __device__ __forceinline__ void score_tile(const Shared<T, kDim>& shared, uint32
         for (uint32_t k = 0; k < kPiece<float>; ++k) scores[j] += key.at[i + k] * part.at[k];
       }
     }
+  }
+}
+
+/// Turns the scores of the warp's heads into cap * tanh(score / cap). `cap`: in units of log2, as they are.
+__device__ __forceinline__ void cap_scores(float cap, uint32_t group, float* scores) {
+  QUIRE_UNROLL
+  for (uint32_t j = 0; j < kHeadsOfWarp; ++j) {
+    if (thread_x() / kWarp + j * kWarps >= group) break;
+    scores[j] = cap * std::tanh(scores[j] / cap);
   }
 }
 
@@ -205,6 +215,7 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs ar
     const uint32_t key = tile + thread_x() % kWarp;
     float scores[kHeadsOfWarp];
     score_tile(shared, group, scores);
+    if (args.soft_cap != 0.0F) cap_scores(args.soft_cap * kLog2E, group, scores);
     weigh_tile(shared, group, key >= begin && key < end, scores, state);
     add_values(shared, group, state);
     sync_block();

@@ -239,6 +239,12 @@ __device__ __forceinline__ uint32_t kept(uint32_t value) {
 #endif
   return value;
 }
+__device__ __forceinline__ float kept(float value) {
+#ifdef __CUDACC__
+  asm volatile("" : "+f"(value));
+#endif
+  return value;
+}
 
 __device__ __forceinline__ uint32_t float_bits(float value) { return __builtin_bit_cast(uint32_t, value); }
 __device__ __forceinline__ float float_of_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }

@@ -225,6 +225,7 @@ __device__ __forceinline__ void attend_few(const PagedAttentionArgs& args, const
     float maxima[kRowsOfLane] = {kMinusInfinity, kMinusInfinity};
     if (own < work.keys_to) {
       keys.score(FewKeys::tile() == 0 ? tiles[0] : tiles[1], queries);
+      if (args.soft_cap != 0.0F) cap_scores(cap_of_products(args), keys.at);
       if (own < work.whole_from || own + kTileKeys > work.whole_to) {
         keys.mask(own, work.seen_from(args, 0));
       }

@@ -182,6 +182,7 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
     score_tile(keys, key_row, queries, scores);
     QUIRE_UNROLL
     for (uint32_t s = 0; s < kStacks; ++s) {
+      if (args.soft_cap != 0.0F) cap_scores(cap_of_products(args), scores[s].at);
       if (!is_whole)
         mask_tile(scores[s], tile, work.seen_from(args, work.first_row_of_warp() + s * kStackRows));
       weigh_tile(scores[s], args.scale * kLog2E, span[s]);

@@ -47,6 +47,7 @@ struct PagedAttentionArgs {
   float* partials;  // paged_attention_scratch() floats, at a multiple of 16 bytes; null for 0 shared spans
   float scale;      // positive factor of q.k, usually 1/sqrt(head_dim)
   uint32_t window;  // a query at p reads keys in (p - window, p]; 0: all keys up to p
+  float soft_cap;   // scores (scale * q.k) become soft_cap * tanh(score / soft_cap); 0: unchanged
 };
 
 /// Whether the kernels exist for this layout and number of query heads.

@@ -113,6 +113,17 @@ __device__ __forceinline__ float rsqrt_approx(float x) {
 #endif
 }
 
+/// "Floating Point Instructions: rcp". 1 / x within 1 ulp, of infinity 0; subnormals are zeros.
+__device__ __forceinline__ float reciprocal_approx(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0F / x;
+#endif
+}
+
 /// "Data Movement and Conversion Instructions: cvt". To the nearest bf16, ties to even.
 __device__ __forceinline__ uint16_t to_bf16(float x) {
 #ifdef __CUDACC__

@@ -14,7 +14,6 @@ void refuse_unsupported(const model::ModelConfig& config, DType dtype) {
     throw Error(fmt::format("--device cuda: {} has {}, which only the CPU computes so far (--device cpu)",
                             config.architecture, what));
   };
-  if (config.attention_soft_cap != 0.0) refuse("capped attention scores");
   if (config.moe.num_experts > kMostExperts) refuse(fmt::format("more than {} experts", kMostExperts));
   // Kernels move 16 bytes at a time.
   const auto check = [&](uint32_t width) {
