@@ -157,7 +157,8 @@ def code_complaints(name, arch, opcodes):
 
 
 # As kernels name how they are launched: src/backend/cuda/paged_attention.cu.
-LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
+LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<sharers>\d+), (?P<stages>\d+), (?P<shared>\d+), "
+                    r"(?P<in_flight>\d+)>")
 # src/backend/cuda/few_rows.cu and expert_product.cu
 RING = re.compile(r"Ring<(?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
 # src/backend/cuda/int8_product.cu, and the shape of the blocks that multiply few rows there
@@ -169,8 +170,8 @@ UNASKED_KIB = 48  # that holds those that they have elsewhere
 
 
 def rows_of(launch):
-    """Those of a tile: 16 of each stack of each warp."""
-    return int(launch["threads"]) // 32 * int(launch["stacks"]) * 16
+    """Those of a tile: 16 of each stack of each warp, or of so many as share it."""
+    return int(launch["threads"]) // 32 // int(launch["sharers"]) * int(launch["stacks"]) * 16
 
 
 def resident_blocks(arch, threads, registers, shared):

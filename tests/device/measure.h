@@ -65,7 +65,7 @@ struct Sizes {
   model::ModelConfig model = llama_1b();  // of which all but attention has its widths
   uint32_t heads = 32;                    // of attention
   uint32_t kv_heads = 8;
-  std::vector<uint32_t> head_dims = {64, 128};
+  std::vector<uint32_t> head_dims = {64, 128, 256};
   std::vector<uint32_t> decodes = {1, 8, 64};  // sequences
   uint32_t context = 4096;                     // of each
   std::vector<uint32_t> prompts = {512, 8192};

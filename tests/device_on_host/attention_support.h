@@ -23,6 +23,7 @@ struct AttentionShape {
   uint32_t group = 1;
   uint32_t window = 0;
   uint32_t block_size = 16;
+  float soft_cap = 0.0F;
 
   uint32_t heads() const { return kv_heads * group; }
   size_t q_width() const { return size_t{heads()} * head_dim; }
@@ -66,8 +67,8 @@ inline std::vector<float> reference(const AttentionShape& shape, const AttendedS
   const kernels::AttentionSeq last{0, sequence.rows, sequence.length - sequence.rows, table};
   std::vector<float> out(sequence.q.size());
   kernels::paged_attention(context, layout, cache.data(), {&last, 1},
-                           {shape.heads(), shape.scale(), shape.window}, sequence.q.data(), shape.q_width(),
-                           out.data(), shape.q_width());
+                           {shape.heads(), shape.scale(), shape.window, shape.soft_cap}, sequence.q.data(),
+                           shape.q_width(), out.data(), shape.q_width());
   return out;
 }
 
@@ -79,7 +80,8 @@ inline uint64_t orders_of(const AttentionShape& shape) {
 inline std::string shape_name(const AttentionShape& shape) {
   return std::string(dtype_name(shape.dtype)) + "_dim" + std::to_string(shape.head_dim) + "_kv" +
          std::to_string(shape.kv_heads) + "_group" + std::to_string(shape.group) + "_window" +
-         std::to_string(shape.window);
+         std::to_string(shape.window) +
+         (shape.soft_cap == 0.0F ? "" : "_cap" + std::to_string(std::lround(shape.soft_cap * 1000)));
 }
 
 /// f32 1e-5, f16 and bf16 0.01.

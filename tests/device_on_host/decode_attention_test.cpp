@@ -62,7 +62,8 @@ class Batch {
             .max_spans = spans_,
             .partials = partials_ == nullptr ? nullptr : reinterpret_cast<float*>(partials_->data()),
             .scale = shape_.scale(),
-            .window = shape_.window};
+            .window = shape_.window,
+            .soft_cap = shape_.soft_cap};
   }
 
   Shape shape_;
@@ -118,7 +119,7 @@ TEST_P(DecodeAttention, IsTheReferencesInEveryOrder) {
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const uint32_t head_dim : {16U, 32U, 64U, 80U, 96U, 128U}) {
+    for (const uint32_t head_dim : {16U, 32U, 64U, 80U, 96U, 128U, 256U}) {
       if (dtype == DType::kF16 && head_dim % 64 != 0) continue;
       const uint32_t block_size = head_dim % 64 == 0 ? 16 : 32;
       all.push_back({dtype, head_dim, 1, 3, 0, block_size});
@@ -128,6 +129,11 @@ std::vector<Shape> shapes() {
   for (const uint32_t group : {2U, 7U, 16U}) all.push_back({DType::kBF16, 64, 1, group, 0, 16});
   for (const uint32_t window : {1U, 16U, 40U}) all.push_back({DType::kBF16, 64, 1, 4, window, 16});
   all.push_back({DType::kF32, 80, 1, 2, 33, 32});
+  for (const float cap : {3.0F, 0.3F}) {
+    all.push_back({DType::kF32, 16, 1, 4, 0, 16, cap});
+    all.push_back({DType::kBF16, 64, 2, 1, 40, 16, cap});
+    all.push_back({DType::kF16, 256, 1, 5, 0, 16, cap});
+  }
   return all;
 }
 
@@ -160,6 +166,21 @@ TEST(DecodeAttentionRows, ARowsBitsDoNotDependOnTheBatch) {
       ASSERT_TRUE(device.findings().empty()) << device.report();
       EXPECT_EQ(batch.row(0), together[i]) << "sequence " << i << " window " << window;
     }
+  }
+}
+
+TEST(DecodeAttentionRows, ScoresFarAboveTheirCapBecomeIt) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Shape shape{dtype, 64, 1, 4, 0, 16, 3.0F};
+    std::vector<Sequence> sequences = sequences_of(shape, {7, 50});
+    for (Sequence& sequence : sequences) {
+      for (float& value : sequence.q) value *= 256.0F;
+    }
+    Device device(1);
+    Batch batch(device, shape, pointers(sequences), 1);
+    batch.run();
+    ASSERT_TRUE(device.findings().empty()) << device.report();
+    ASSERT_NO_FATAL_FAILURE(expect_rows(shape, sequences, batch));
   }
 }
 

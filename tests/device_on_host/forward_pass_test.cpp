@@ -244,8 +244,8 @@ std::string family_name(const testing::TestParamInfo<const char*>& tested) {
 }
 INSTANTIATE_TEST_SUITE_P(Golden, Families,
                          testing::Values("demo", "llama-linear-rope", "llama3-tied", "mistral-window", "phi3",
-                                         "qwen2", "qwen3", "smollm3", "gemma3-one-kv", "granite-one-kv",
-                                         "olmo2-one-kv", "mixtral"),
+                                         "qwen2", "qwen3", "smollm3", "gemma2", "gemma2-one-kv",
+                                         "gemma3-one-kv", "granite-one-kv", "olmo2-one-kv", "mixtral"),
                          family_name);
 INSTANTIATE_TEST_SUITE_P(Made, Families,
                          testing::Values("tiny-experts", "tiny-experts-apart", "gguf-experts"), family_name);

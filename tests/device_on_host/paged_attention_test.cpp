@@ -94,7 +94,8 @@ class RowBatch {
             .most_shared_tokens = most_shared_tokens_,
             .partials = partials_ == nullptr ? nullptr : reinterpret_cast<float*>(partials_->data()),
             .scale = shape_.scale(),
-            .window = shape_.window};
+            .window = shape_.window,
+            .soft_cap = shape_.soft_cap};
   }
 
   Shape shape_;
@@ -154,7 +155,7 @@ TEST_P(PagedAttention, IsTheReferencesInEveryOrder) {
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  for (const uint32_t head_dim : {16U, 32U, 64U, 80U, 96U, 128U}) {
+  for (const uint32_t head_dim : {16U, 32U, 64U, 80U, 96U, 128U, 256U}) {
     const uint32_t block_size = head_dim % 64 == 0 ? 16 : 32;
     all.push_back({DType::kBF16, head_dim, 1, 3, 0, block_size});
     if (head_dim % 64 == 0) all.push_back({DType::kF16, head_dim, 1, 3, 0, block_size});
@@ -163,6 +164,12 @@ std::vector<Shape> shapes() {
   all.push_back({DType::kBF16, 64, 1, 5, 0, 16});
   all.push_back({DType::kBF16, 64, 1, 16, 0, 32});
   for (const uint32_t window : {1U, 40U}) all.push_back({DType::kBF16, 64, 1, 4, window, 16});
+  all.push_back({DType::kBF16, 256, 2, 1, 40, 32});
+  for (const float cap : {3.0F, 0.3F}) {
+    all.push_back({DType::kBF16, 64, 2, 1, 0, 16, cap});
+    all.push_back({DType::kF16, 64, 1, 16, 40, 16, cap});
+    all.push_back({DType::kBF16, 256, 1, 4, 0, 16, cap});
+  }
   return all;
 }
 
@@ -183,8 +190,8 @@ Sequence chunk_of(const Shape& shape, const Sequence& all, uint32_t length, uint
 }
 
 TEST(PagedAttentionRows, BitsDoNotDependOnTheMannerTheyAreComputedIn) {
-  for (const uint32_t window : {1030U, 40U}) {
-    const Shape shape{DType::kBF16, 64, 1, 2, window, 16};
+  for (const auto& [window, cap] : {std::pair{1030U, 0.0F}, {1030U, 0.5F}, {40U, 0.0F}, {40U, 0.5F}}) {
+    const Shape shape{DType::kBF16, 64, 1, 2, window, 16, cap};
     const Sequence all(shape, 1060, window == 40 ? 40 : 6, 5);
     std::vector<std::vector<float>> expected;
     {
@@ -209,7 +216,8 @@ TEST(PagedAttentionRows, BitsDoNotDependOnTheMannerTheyAreComputedIn) {
       std::vector<float> joined = found[0];
       joined.insert(joined.end(), found[1].begin(), found[1].end());
       joined.insert(joined.end(), found[3].begin(), found[3].end());
-      EXPECT_EQ(joined, expected[0]) << "window " << window << " tiles of " << manner.tile_tokens;
+      EXPECT_EQ(joined, expected[0]) << "window " << window << " cap " << cap << " tiles of "
+                                     << manner.tile_tokens;
     }
   }
 }
@@ -239,8 +247,22 @@ TEST_P(TilesOfBothSizes, GiveTheSameBitsWhereverAChunkIsCut) {
   expect_near_reference(shape, {all}, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Dims, TilesOfBothSizes, testing::Values(16, 64, 80, 128),
+INSTANTIATE_TEST_SUITE_P(Dims, TilesOfBothSizes, testing::Values(16, 64, 80, 128, 256),
                          testing::PrintToStringParamName());
+
+TEST(PagedAttentionRows, ScoresFarAboveTheirCapBecomeIt) {
+  for (const uint32_t head_dim : {64U, 256U}) {
+    const Shape shape{DType::kBF16, head_dim, 1, 2, 0, 16, 3.0F};
+    std::vector<Sequence> sequences = {{shape, 70, 20, 1}, {shape, 50, 1, 2}};
+    for (Sequence& sequence : sequences) {
+      for (float& value : sequence.q) value *= 256.0F;
+    }
+    Device device(1);
+    const auto found = run(device, shape, sequences, 1, {});
+    ASSERT_TRUE(device.findings().empty()) << device.report();
+    expect_near_reference(shape, sequences, found);
+  }
+}
 
 #ifndef QUIRE_REAL_DEVICE
 /// What a row sees of a span, as the kernel's contract computes it: scores of log2, sums of each lane's keys.
@@ -281,6 +303,14 @@ void merge_plain(PlainState& all, const PlainState& span) {
   }
 }
 
+float plain_cap(float score, const Shape& shape) {
+  using namespace backend::cuda::ptx;
+  if (shape.soft_cap == 0.0F) return score;
+  const float cap = shape.soft_cap * reciprocal_approx(shape.scale());
+  const float power = exp2_approx(score * (2.0F * std::numbers::log2e_v<float> * reciprocal_approx(cap)));
+  return std::fma(-2.0F * cap, reciprocal_approx(power + 1.0F), cap);
+}
+
 /// The output of one head of a row, step by step in the order of the kernel's contract.
 std::vector<float> plain_head(const Shape& shape, const Sequence& sequence, uint32_t row, uint32_t head) {
   const uint32_t dim = shape.head_dim;
@@ -294,7 +324,7 @@ std::vector<float> plain_head(const Shape& shape, const Sequence& sequence, uint
     std::vector<float> scores(std::min(32U, sequence.length - tile), -std::numeric_limits<float>::infinity());
     for (uint32_t key = std::max(tile, begin); key < std::min(tile + 32, length); ++key) {
       const float* k = sequence.k.data() + key * shape.kv_width() + first;
-      scores[key - tile] = std::inner_product(q, q + dim, k, 0.0F);
+      scores[key - tile] = plain_cap(std::inner_product(q, q + dim, k, 0.0F), shape);
     }
     add_plain_tile(span, scores, shape.scale() * std::numbers::log2e_v<float>,
                    sequence.v.data() + tile * shape.kv_width() + first, shape.kv_width(), shape.dtype);
@@ -308,8 +338,10 @@ std::vector<float> plain_head(const Shape& shape, const Sequence& sequence, uint
 
 TEST(PagedAttentionRows, HaveTheBitsOfThePlainAlgorithm) {
   // From one span to the next, maxima that grow and others that do not, windows; large tiles and small ones.
-  for (const Shape& shape : {Shape{DType::kBF16, 64, 1, 4, 0, 16}, Shape{DType::kBF16, 64, 2, 2, 1030, 32},
-                             Shape{DType::kF16, 128, 1, 4, 0, 16}, Shape{DType::kBF16, 16, 1, 4, 40, 16}}) {
+  for (const Shape& shape :
+       {Shape{DType::kBF16, 64, 1, 4, 0, 16}, Shape{DType::kBF16, 64, 2, 2, 1030, 32},
+        Shape{DType::kF16, 128, 1, 4, 0, 16}, Shape{DType::kBF16, 16, 1, 4, 40, 16},
+        Shape{DType::kBF16, 64, 1, 4, 90, 16, 0.5F}, Shape{DType::kBF16, 256, 1, 2, 90, 32, 0.5F}}) {
     const std::vector<Sequence> sequences = {{shape, 1100, 33, 1}, {shape, 1026, 1, 2}, {shape, 70, 70, 3}};
     // Of these devices, those of 128 and 4 tokens a tile have room for many stages.
     for (const Manner& manner : {Manner{}, Manner{7, true}, Manner{4, true}}) {
@@ -331,14 +363,17 @@ TEST(PagedAttentionRows, HaveTheBitsOfThePlainAlgorithm) {
 }
 
 TEST(PagedAttentionRows, ATileOfKeysTakesOneBarrier) {
-  const Shape shape{DType::kBF16, 128, 1, 4, 0, 16};
-  const auto barriers = [&](uint32_t keys, uint32_t rows) {
-    Device device(keys);
-    run(device, shape, {{shape, keys, rows, 1}}, 1, {});
-    return device.barriers();
-  };
-  EXPECT_EQ(barriers(96, 1), barriers(64, 1) + 1);
-  EXPECT_EQ(barriers(96, 32), barriers(64, 32) + 1);
+  for (const uint32_t head_dim : {128U, 256U}) {
+    const Shape shape{DType::kBF16, head_dim, 1, 4, 0, 16};
+    const auto barriers = [&](uint32_t keys, uint32_t rows) {
+      Device device(keys);
+      run(device, shape, {{shape, keys, rows, 1}}, 1, {});
+      return device.barriers();
+    };
+    EXPECT_EQ(barriers(96, 1), barriers(64, 1) + 1);
+    const uint32_t most = head_dim == 128 ? 32 : 16;  // of a large tile, or of the only size there is
+    EXPECT_EQ(barriers(96, most), barriers(64, most) + 1);
+  }
 }
 
 TEST(PagedAttentionRows, OfFewRowsTwoTilesOfKeysTakeThreeBarriers) {

@@ -94,6 +94,20 @@ struct Queries {
       }
     }
   }
+  __device__ __forceinline__ const ptx::Matrices& part(uint32_t stack, uint32_t d) const {
+    return at[stack][d / kDepth];
+  }
+};
+
+/// The same of one stack, which stay in shared memory: of long heads, registers have no room for them.
+template <class T, uint32_t kDim>
+struct QueriesInMemory {
+  const T* own;  // where the lane's part of them begins
+
+  __device__ __forceinline__ void load(const T* rows) { own = rows + matrix_row<true>(kMemoryRow<T, kDim>); }
+  __device__ __forceinline__ ptx::Matrices part(uint32_t /*stack*/, uint32_t d) const {
+    return ptx::load_matrices<false>(own + d);
+  }
 };
 
 /// Of a stack for the keys of a tile.
@@ -102,9 +116,9 @@ struct Scores {
 };
 
 /// The scores of the warp's rows for the keys of a tile. `lane_row`: matrix_row<false>() of its rows.
-template <class T, uint32_t kDim, uint32_t kStacks>
-__device__ __forceinline__ void score_tile(const T* keys, uint32_t lane_row,
-                                           const Queries<kDim, kStacks>& queries, Scores (&scores)[kStacks]) {
+template <uint32_t kDim, class T, class AllQueries, uint32_t kStacks>
+__device__ __forceinline__ void score_tile(const T* keys, uint32_t lane_row, const AllQueries& queries,
+                                           Scores (&scores)[kStacks]) {
   constexpr uint32_t kRow = kMemoryRow<T, kDim>;
   QUIRE_UNROLL
   for (uint32_t s = 0; s < kStacks; ++s) scores[s] = {};
@@ -115,7 +129,7 @@ __device__ __forceinline__ void score_tile(const T* keys, uint32_t lane_row,
       const ptx::Matrices b = ptx::load_matrices<false>(keys + lane_row + key * kRow + d);
       QUIRE_UNROLL
       for (uint32_t s = 0; s < kStacks; ++s) {
-        const ptx::Matrices& a = queries.at[s][d / kDepth];
+        const ptx::Matrices& a = queries.part(s, d);
         ptx::multiply_add<T>(scores[s].at[key / kColumns], a, b.words[0], b.words[1]);
         ptx::multiply_add<T>(scores[s].at[key / kColumns + 1], a, b.words[2], b.words[3]);
       }
@@ -217,12 +231,12 @@ __device__ __forceinline__ ptx::Matrices left_side(const Scores& weights, uint32
   return a;
 }
 
-/// Adds the tile's values by their weights. `lane_row`: matrix_row<true>() of its rows.
-template <class T, uint32_t kDim, uint32_t kStacks>
+/// Adds the tile's values, of the kDim dimensions from `values` on, by their weights. Their rows are kRow
+/// elements apart; `lane_row`: matrix_row<true>() of them.
+template <uint32_t kRow, class T, uint32_t kDim, uint32_t kStacks>
 __device__ __forceinline__ void add_values(const T* values, uint32_t lane_row,
                                            const Scores (&weights)[kStacks],
                                            RowState<kDim> (&states)[kStacks]) {
-  constexpr uint32_t kRow = kMemoryRow<T, kDim>;
   QUIRE_UNROLL
   for (uint32_t key = 0; key < kTileKeys; key += kDepth) {
     ptx::Matrices a[kStacks];

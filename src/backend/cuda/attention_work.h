@@ -57,7 +57,12 @@ struct Work {
   __device__ __forceinline__ size_t out_row(uint32_t row) const { return tile.first_row + row / group; }
   __device__ __forceinline__ size_t out_head(uint32_t row) const { return block_y() * group + row % group; }
   __device__ __forceinline__ static uint32_t first_row_of_warp() {
-    return thread_x() / kWarp * Shape::kRowsOfWarp;
+    return thread_x() / kWarp / Shape::kSharers * Shape::kRowsOfWarp;
+  }
+  /// Of the results that a warp has of its rows.
+  template <uint32_t kDim>
+  __device__ __forceinline__ static uint32_t first_dimension_of_warp() {
+    return Shape::kSharers == 1 ? 0 : thread_x() / kWarp % Shape::kSharers * (kDim / Shape::kSharers);
   }
   __device__ __forceinline__ static uint32_t row_of_lane(uint32_t stack, uint32_t r) {
     return first_row_of_warp() + stack * kStackRows + thread_x() % kWarp / 4 + r * 8;

@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs ar
   store_partials<kDim>(args, group, state);
 }
 
-/// One block for each head (x) and sequence (y); a thread is a dimension.
+/// One block for each head (x) and sequence (y); a thread has each kThreads-th dimension.
 template <class T>
 __global__ void __launch_bounds__(kThreads) combine_kernel(DecodeAttentionArgs args) {
   let_next_begin();
@@ -231,21 +231,22 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(DecodeAttentionArgs a
   const uint32_t length = args.lengths[block_y()];
   const uint32_t spans = (length - 1) / kSpanKeys - first_key(length, args.window) / kSpanKeys + 1;
   const uint32_t head_dim = args.blocks.head_dim;
-  if (thread_x() >= head_dim) return;
   const PartialPlace place(args, block_y(), block_x());
   float max = kMinusInfinity;
   for (uint32_t span = 0; span < spans; ++span) {
     max = larger(max, place.scores[span * kScores]);
   }
-  float sum = 0.0F;
-  float result = 0.0F;
-  for (uint32_t span = 0; span < spans; ++span) {
-    const float weight = ptx::exp2_approx(place.scores[span * kScores] - max);
-    sum += weight * place.scores[span * kScores + 1];
-    result += weight * place.results[span * head_dim + thread_x()];
+  for (uint32_t d = thread_x(); d < head_dim; d += kThreads) {
+    float sum = 0.0F;
+    float result = 0.0F;
+    for (uint32_t span = 0; span < spans; ++span) {
+      const float weight = ptx::exp2_approx(place.scores[span * kScores] - max);
+      sum += weight * place.scores[span * kScores + 1];
+      result += weight * place.results[span * head_dim + d];
+    }
+    T* out = static_cast<T*>(args.out) + (size_t{block_y()} * args.num_heads + block_x()) * head_dim;
+    out[d] = from_float<T>(result / sum);
   }
-  T* out = static_cast<T*>(args.out) + (size_t{block_y()} * args.num_heads + block_x()) * head_dim;
-  out[thread_x()] = from_float<T>(result / sum);
 }
 
 template <class T, uint32_t kDim>
@@ -272,6 +273,7 @@ LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
   if (args.blocks.head_dim == 80) error = attend<T, 80>(args, stream);
   if (args.blocks.head_dim == 96) error = attend<T, 96>(args, stream);
   if (args.blocks.head_dim == 128) error = attend<T, 128>(args, stream);
+  if (args.blocks.head_dim == 256) error = attend<T, 256>(args, stream);
   if (error != 0) return error;
   const LaunchShape shape{{args.num_heads, args.num_queries}, kThreads, 0, stream, Begins::kEarly};
   return launch("combine_attention", shape, combine_kernel<T>, args);
@@ -280,7 +282,7 @@ LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
 }  // namespace
 
 bool supports_decode_attention(const KvBlocks& blocks, uint32_t num_heads) {
-  constexpr uint32_t kDims[] = {16, 32, 64, 80, 96, 128};  // the first two: of small models
+  constexpr uint32_t kDims[] = {16, 32, 64, 80, 96, 128, 256};  // the first two: of small models
   const bool has_dim = std::find(std::begin(kDims), std::end(kDims), blocks.head_dim) != std::end(kDims);
   const bool is_tiny = blocks.head_dim == 8 && blocks.dtype == DType::kF32;
   return supports_attention(blocks, num_heads) && (has_dim || is_tiny);

@@ -159,7 +159,7 @@ struct FewQueries {
   using Stream =
       KvStream<T, kDim, kThreads, kAreThere ? Shape::kStages : 2 * kFewTogether, kFewTogether, kAreThere>;
   static_assert(!kAreThere || Stream::kBytes + FewExchange<kDim>::kBytes <= Shape::kSharedBytes);
-  static_assert(kStackRows * kMemoryRow<T, kDim> * sizeof(T) <= FewExchange<kDim>::kBytes);
+  static_assert(!kAreThere || kStackRows * kMemoryRow<T, kDim> * sizeof(T) <= FewExchange<kDim>::kBytes);
 };
 
 /// The warp's columns of what a block has of its span or, if it goes through all of them, of its results.

@@ -17,6 +17,9 @@ namespace {
 /// The rows of a tile: tokens by heads of the group.
 constexpr uint32_t kSmallRows = 64;
 constexpr uint32_t kLargeRows = 128;
+/// The longest heads whose results one warp has registers for. Two share a stack of longer ones: both score
+/// all keys, each adds half of the values. There are no large tiles of these.
+constexpr uint32_t kMostOwnDim = 128;
 
 /// How many tiles of K and V are on their way to small tiles, which compute with one in less time than it
 /// takes to come. kDeep is for multiprocessors with 228 KiB of shared memory, which four blocks share.
@@ -27,23 +30,25 @@ constexpr uint32_t kDeepBytes = kDeepMultiprocessorBytes / 4 - (1 << 10);
 template <class T, uint32_t kDim, uint32_t kRows, Depth depth>
 constexpr uint32_t stages() {
   constexpr uint32_t kShallowStages = kDim <= 96 ? 3 : 2;
-  static_assert(kShallowStages * kBytesOfStage<T, kDim> <= kUnaskedSharedBytes);
+  static_assert(kDim > kMostOwnDim || kShallowStages * kBytesOfStage<T, kDim> <= kUnaskedSharedBytes);
+  if (kDim > kMostOwnDim) return kShallowStages;
   // Heads below 64 are those of small models.
   if (depth == Depth::kShallow || kRows == kLargeRows || kDim < 64) return kShallowStages;
   return kDeepBytes / kBytesOfStage<T, kDim>;
 }
 
-/// How a kernel is launched, how many stacks of 16 rows a warp has, and how many stages its stream.
-/// tools/build_cuda.py reads these numbers in the names of kernels.
-template <uint32_t kThreads_, uint32_t kStacks_, uint32_t kStages_, uint32_t kSharedBytes_,
-          uint32_t kBytesInFlight_>
+/// How a kernel is launched, how many stacks of 16 rows a warp has, how many warps share them, and how many
+/// stages its stream has. tools/build_cuda.py reads these numbers in the names of kernels.
+template <uint32_t kThreads_, uint32_t kStacks_, uint32_t kSharers_, uint32_t kStages_,
+          uint32_t kSharedBytes_, uint32_t kBytesInFlight_>
 struct ThreadBlock {
   static constexpr uint32_t kThreads = kThreads_;
   static constexpr uint32_t kStacks = kStacks_;
+  static constexpr uint32_t kSharers = kSharers_;
   static constexpr uint32_t kStages = kStages_;
   static constexpr uint32_t kSharedBytes = kSharedBytes_;
   static constexpr uint32_t kRowsOfWarp = kStacks * kStackRows;
-  static constexpr uint32_t kRows = kThreads / kWarp * kRowsOfWarp;
+  static constexpr uint32_t kRows = kThreads / kWarp / kSharers * kRowsOfWarp;
 };
 
 template <uint32_t kDim, uint32_t kStacks, uint32_t kThreads>
@@ -56,18 +61,22 @@ using SpansOf = std::conditional_t<(kStacks > 1), SpansInSharedMemory<kDim, kSta
 template <class T, uint32_t kDim, uint32_t kRows, Depth depth>
 struct ThreadBlockFor {
   static constexpr uint32_t kStacks = kRows == kLargeRows && kDim <= 64 ? 2 : 1;
-  static constexpr uint32_t kThreads = kRows / (kStacks * kStackRows) * kWarp;
+  static constexpr uint32_t kSharers = kDim > kMostOwnDim ? 2 : 1;
+  static constexpr uint32_t kThreads = kRows / (kStacks * kStackRows) * kWarp * kSharers;
   using Stream = KvStream<T, kDim, kThreads, stages<T, kDim, kRows, depth>()>;
-  using Spans = SpansOf<kDim, kStacks, kThreads>;
-  using Type = ThreadBlock<kThreads, kStacks, stages<T, kDim, kRows, depth>(), Stream::kBytes + Spans::kBytes,
-                           Stream::kBytesInFlight>;
-  /// Queries and results lie where tiles of K and V do before and after.
-  static_assert(kRows * kMemoryRow<T, kDim> * sizeof(T) <= Stream::kBytes);
+  using Spans = SpansOf<kDim / kSharers, kStacks, kThreads>;
+  static constexpr uint32_t kQueryBytes = kRows * kMemoryRow<T, kDim> * sizeof(T);
+  using Type =
+      ThreadBlock<kThreads, kStacks, kSharers, stages<T, kDim, kRows, depth>(),
+                  Stream::kBytes + Spans::kBytes + (kSharers > 1 ? kQueryBytes : 0), Stream::kBytesInFlight>;
+  /// Queries, if registers have them, and results lie where tiles of K and V do before and after.
+  static_assert(kQueryBytes <= Stream::kBytes);
 };
 
 /// For how many blocks of a kernel a multiprocessor shall have registers.
 template <uint32_t kDim, bool kShared, class Shape>
 constexpr uint32_t least_blocks() {
+  if (Shape::kSharers > 1) return kShared ? fitting_blocks(Shape::kSharedBytes) : 1;
   if (Shape::kStacks > 1)
     return fitting_blocks(Shape::kSharedBytes) < 3 ? fitting_blocks(Shape::kSharedBytes) : 3;
   if (Shape::kRows == kLargeRows) return 1;
@@ -78,19 +87,21 @@ constexpr uint32_t least_blocks() {
 /// The span's results of a stack to the partials. Four lanes store a sector together.
 template <uint32_t kDim, class Shape>
 __device__ __forceinline__ void store_partials(const PagedAttentionArgs& args, const Work<Shape>& work,
-                                               uint32_t stack, const RowState<kDim>& state) {
-  const uint32_t column = thread_x() % 4 * 2;
+                                               uint32_t stack,
+                                               const RowState<kDim / Shape::kSharers>& state) {
+  const uint32_t first = Work<Shape>::template first_dimension_of_warp<kDim>();
+  const uint32_t column = first + thread_x() % 4 * 2;
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
     const float sum = quad_sum(state.sums[r]);
     const uint32_t row = work.row_of_lane(stack, r);
     if (row >= work.rows) continue;
     const SpanPartials partials(args, work.out_row(row), work.out_head(row));
-    if (thread_x() % 4 < kScores) {
+    if (first == 0 && thread_x() % 4 < kScores) {
       partials.scores[block_x() * kScores + thread_x() % 4] = thread_x() % 4 == 0 ? state.maxima[r] : sum;
     }
     QUIRE_UNROLL
-    for (uint32_t i = 0; i < kDim / kColumns; ++i) {
+    for (uint32_t i = 0; i < kDim / Shape::kSharers / kColumns; ++i) {
       const float* pair = state.results[i].at + r * 2;
       ptx::store_64(partials.results + block_x() * kDim + i * kColumns + column, pair[0], pair[1]);
     }
@@ -100,12 +111,13 @@ __device__ __forceinline__ void store_partials(const PagedAttentionArgs& args, c
 /// A stack's results, divided by their sums, to shared memory.
 template <class T, uint32_t kDim, class Shape>
 __device__ __forceinline__ void stage_results(const Work<Shape>& work, uint32_t stack,
-                                              const RowState<kDim>& state, T* memory) {
+                                              const RowState<kDim / Shape::kSharers>& state, T* memory) {
+  const uint32_t column = Work<Shape>::template first_dimension_of_warp<kDim>() + thread_x() % 4 * 2;
   QUIRE_UNROLL
   for (uint32_t r = 0; r < kRowsOfLane; ++r) {
-    T* to = memory + work.row_of_lane(stack, r) * kMemoryRow<T, kDim> + thread_x() % 4 * 2;
+    T* to = memory + work.row_of_lane(stack, r) * kMemoryRow<T, kDim> + column;
     QUIRE_UNROLL
-    for (uint32_t i = 0; i < kDim / kColumns; ++i) {
+    for (uint32_t i = 0; i < kDim / Shape::kSharers / kColumns; ++i) {
       const float* pair = state.results[i].at + r * 2;
       *reinterpret_cast<uint32_t*>(to + i * kColumns) =
           pack_pair<T>(pair[0] / state.sums[r], pair[1] / state.sums[r]);
@@ -117,10 +129,10 @@ __device__ __forceinline__ void stage_results(const Work<Shape>& work, uint32_t 
 template <class T, uint32_t kDim, class Shape>
 __device__ __forceinline__ void store_output(const PagedAttentionArgs& args, const Work<Shape>& work,
                                              const T* memory) {
-  constexpr uint32_t kRowPieces = kDim / kPiece<T>;
+  constexpr uint32_t kRowPieces = kDim / Shape::kSharers / kPiece<T>;
   for (uint32_t i = thread_x() % kWarp; i < Shape::kRowsOfWarp * kRowPieces; i += kWarp) {
     const uint32_t row = work.first_row_of_warp() + i / kRowPieces;
-    const uint32_t d = i % kRowPieces * kPiece<T>;
+    const uint32_t d = Work<Shape>::template first_dimension_of_warp<kDim>() + i % kRowPieces * kPiece<T>;
     if (row >= work.rows) break;
     T* to = static_cast<T*>(args.out) + (work.out_row(row) * args.num_heads + work.out_head(row)) * kDim + d;
     ptx::store_128(to, ptx::load_shared_128(memory + row * kMemoryRow<T, kDim> + d));
@@ -135,6 +147,7 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
   wait_for_earlier();
   using Stream = KvStream<T, kDim, Shape::kThreads, Shape::kStages>;
   constexpr uint32_t kStacks = Shape::kStacks;
+  constexpr uint32_t kRow = kMemoryRow<T, kDim>;
   const Work<Shape> work(args);
   if (work.keys_from >= work.keys_to) return;
   T* memory = shared_memory<T>();
@@ -150,36 +163,39 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
   }
   Stream kv(head, args.blocks, table, work.keys_from, work.keys_to);
   // Queries lie where the first tiles do not come, if there is room, while these are on their way. (With two
-  // stacks it would take registers that there are not.)
-  constexpr bool kHasRoom = kStacks == 1 && (Stream::kFreeFrom + Shape::kRows * kMemoryRow<T, kDim>)*sizeof(
-                                                T) <= Shape::kSharedBytes;
-  T* rows = memory + (kHasRoom ? Stream::kFreeFrom : 0);
+  // stacks it would take registers that there are not.) Those that stay in memory lie behind all stages.
+  constexpr bool kStay = Shape::kSharers > 1;
+  constexpr uint32_t kFrom = kStay ? Stream::kBytes / sizeof(T) : Stream::kFreeFrom;
+  constexpr bool kHasRoom = kStacks == 1 && (kFrom + Shape::kRows * kRow) * sizeof(T) <= Shape::kSharedBytes;
+  T* rows = memory + (kHasRoom ? kFrom : 0);
   if constexpr (kHasRoom) kv.start(memory);
   load_queries<T, kDim, Shape::kRows>(args, work, rows);
   sync_block();
-  Queries<kDim, kStacks> queries;
-  queries.load(rows + work.first_row_of_warp() * kMemoryRow<T, kDim>);
+  std::conditional_t<kStay, QueriesInMemory<T, kDim>, Queries<kDim, kStacks>> queries;
+  queries.load(rows + work.first_row_of_warp() * kRow);
   if constexpr (!kHasRoom) {
     sync_block();
     kv.start(memory);
   }
 
   const bool has_rows = work.first_row_of_warp() < work.rows;
-  RowState<kDim> span[kStacks];
+  constexpr uint32_t kOwnDim = kDim / Shape::kSharers;
+  RowState<kOwnDim> span[kStacks];
   QUIRE_UNROLL
   for (uint32_t s = 0; s < kStacks; ++s) span[s].clear();
-  SpansOf<kDim, kStacks, Shape::kThreads> spans(memory + Stream::kBytes / sizeof(T));
+  SpansOf<kOwnDim, kStacks, Shape::kThreads> spans(memory + Stream::kBytes / sizeof(T));
   // Where the lane's part of a tile begins; two stacks leave no registers to keep it in.
   const auto keep = [](uint32_t at) { return kStacks == 1 ? kept(at) : at; };
-  const uint32_t key_row = keep(matrix_row<false>(kMemoryRow<T, kDim>));
-  const uint32_t value_row = keep(matrix_row<true>(kMemoryRow<T, kDim>));
+  const uint32_t key_row = keep(matrix_row<false>(kRow));
+  const uint32_t value_row =
+      keep(matrix_row<true>(kRow) + Work<Shape>::template first_dimension_of_warp<kDim>());
   while (kv.tile() < work.keys_to) {
     const uint32_t tile = kv.tile();
     const T* keys = kv.next();
     if (!has_rows) continue;
     const bool is_whole = tile >= work.whole_from && tile + kTileKeys <= work.whole_to;
     Scores scores[kStacks];
-    score_tile(keys, key_row, queries, scores);
+    score_tile<kDim>(keys, key_row, queries, scores);
     QUIRE_UNROLL
     for (uint32_t s = 0; s < kStacks; ++s) {
       if (args.soft_cap != 0.0F) cap_scores(cap_of_products(args), scores[s].at);
@@ -187,7 +203,7 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
         mask_tile(scores[s], tile, work.seen_from(args, work.first_row_of_warp() + s * kStackRows));
       weigh_tile(scores[s], args.scale * kLog2E, span[s]);
     }
-    add_values(keys + Stream::kTile, value_row, scores, span);
+    add_values<kRow>(keys + Stream::kTile, value_row, scores, span);
     if constexpr (!kShared) {
       const uint32_t then = tile + kTileKeys;
       if (then % kSpanKeys != 0 && then < work.keys_to) continue;
@@ -200,9 +216,9 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
   QUIRE_UNROLL
   for (uint32_t s = 0; s < kStacks; ++s) {
     if constexpr (kShared) {
-      store_partials(args, work, s, span[s]);
+      store_partials<kDim>(args, work, s, span[s]);
     } else {
-      stage_results(work, s, spans.of(s), memory);
+      stage_results<T, kDim>(work, s, spans.of(s), memory);
     }
   }
   if constexpr (!kShared) {
@@ -211,7 +227,8 @@ __global__ void __launch_bounds__(Shape::kThreads, least_blocks<kDim, kShared, S
   }
 }
 
-/// One block for each row that a tile can have (x), K/V head (y) and tile (z); a thread is a dimension.
+/// One block for each row that a tile can have (x), K/V head (y) and tile (z); a thread has each kThreads-th
+/// dimension.
 template <class T>
 __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArgs args) {
   let_next_begin();
@@ -220,23 +237,25 @@ __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArg
   const uint32_t group = args.num_heads / args.blocks.num_kv_heads;
   const uint32_t head_dim = args.blocks.head_dim;
   const uint32_t row = block_x();
-  if (row >= tile.num_tokens * group || thread_x() >= head_dim) return;
+  if (row >= tile.num_tokens * group) return;
   const uint32_t spans = (tile.first_position + tile.num_tokens - 1) / kSpanKeys -
                          first_key(tile.first_position + 1, args.window) / kSpanKeys + 1;
   const size_t out_row = tile.first_row + row / group;
   const size_t head = block_y() * group + row % group;
   const SpanPartials partials(args, out_row, head);
-  float max = kMinusInfinity;
-  float sum = 0.0F;
-  float result = 0.0F;
-  for (uint32_t span = 0; span < spans; ++span) {
-    const Merge merge(max, partials.scores[span * kScores]);
-    max = merge.max;
-    sum = merge.of(sum, partials.scores[span * kScores + 1]);
-    result = merge.of(result, partials.results[span * head_dim + thread_x()]);
+  for (uint32_t d = thread_x(); d < head_dim; d += kThreads) {
+    float max = kMinusInfinity;
+    float sum = 0.0F;
+    float result = 0.0F;
+    for (uint32_t span = 0; span < spans; ++span) {
+      const Merge merge(max, partials.scores[span * kScores]);
+      max = merge.max;
+      sum = merge.of(sum, partials.scores[span * kScores + 1]);
+      result = merge.of(result, partials.results[span * head_dim + d]);
+    }
+    T* out = static_cast<T*>(args.out) + (out_row * args.num_heads + head) * head_dim;
+    out[d] = from_float<T>(result / sum);
   }
-  T* out = static_cast<T*>(args.out) + (out_row * args.num_heads + head) * head_dim;
-  out[thread_x()] = from_float<T>(result / sum);
 }
 
 template <class T, uint32_t kDim, bool kShared, uint32_t kRows, Depth depth>
@@ -274,8 +293,10 @@ LaunchError attend_tiles(const PagedAttentionArgs& args, Stream stream) {
       return attend<T, 80, kShared, kRows>(args, stream);
     case 96:
       return attend<T, 96, kShared, kRows>(args, stream);
-    default:
+    case 128:
       return attend<T, 128, kShared, kRows>(args, stream);
+    default:
+      return attend<T, 256, kShared, kSmallRows>(args, stream);
   }
 }
 
@@ -304,13 +325,14 @@ LaunchError attend_and_merge(const PagedAttentionArgs& args, Stream stream) {
 }  // namespace
 
 bool supports_paged_attention(const KvBlocks& blocks, uint32_t num_heads) {
-  constexpr uint32_t kDims[] = {16, 32, 64, 80, 96, 128};  // the first two: of small models
+  constexpr uint32_t kDims[] = {16, 32, 64, 80, 96, 128, 256};  // the first two: of small models
   return supports_attention(blocks, num_heads) && blocks.dtype != DType::kF32 &&
          std::find(std::begin(kDims), std::end(kDims), blocks.head_dim) != std::end(kDims);
 }
 
 uint32_t tokens_of_tile(const KvBlocks& blocks, uint32_t num_heads, TileSize size) {
-  return (size == TileSize::kLarge ? kLargeRows : kSmallRows) / (num_heads / blocks.num_kv_heads);
+  const bool is_large = size == TileSize::kLarge && blocks.head_dim <= kMostOwnDim;
+  return (is_large ? kLargeRows : kSmallRows) / (num_heads / blocks.num_kv_heads);
 }
 
 uint32_t tile_spans(const QueryTile& tile, uint32_t window) {
