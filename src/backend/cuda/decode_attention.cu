@@ -231,6 +231,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(DecodeAttentionArgs a
   const uint32_t length = args.lengths[block_y()];
   const uint32_t spans = (length - 1) / kSpanKeys - first_key(length, args.window) / kSpanKeys + 1;
   const uint32_t head_dim = args.blocks.head_dim;
+  if (thread_x() >= head_dim) return;
   const PartialPlace place(args, block_y(), block_x());
   float max = kMinusInfinity;
   for (uint32_t span = 0; span < spans; ++span) {
