@@ -48,7 +48,7 @@ KERNEL_CODE = {
     "copy_blocks_kernel": PIECES_IN_AND_OUT,
     "sample_kernel": PIECES_IN_AND_OUT,
     "sample_best_kernel": [r"LDG\.E\.128.*", r"SHFL\.BFLY"],
-    # The entries of ptx.h and ptx_mma.h: tests/device_on_host/ptx_probe.cu has a kernel for each.
+    # The entries of ptx.h, ptx_float.h and ptx_mma.h: tests/device_on_host/ptx_probe.cu has a kernel for each.
     "probe_load_128": [r"LDG\.E\.128", r"STG\.E\.128"],
     "probe_load_readonly_128": [r"LDG\.E\.128\.CONSTANT"],
     "probe_shared_128": [r"STS\.128", r"LDS\.128"],

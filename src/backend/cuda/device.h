@@ -26,7 +26,7 @@
 #define QUIRE_KEEP_LOOP
 #endif
 
-// What kernels use of the device besides single instructions (ptx.h, ptx_mma.h). nvcc sees CUDA's own names
+// What kernels use of the device besides single instructions (ptx*.h). nvcc sees CUDA's own names
 // behind these functions; any other compiler sees calls of `host`, which whoever runs kernels without a
 // device defines (tests/device_on_host). Kernels use nothing else of CUDA: no grid-wide barrier, no
 // cooperative groups, no launch from a kernel, no __activemask, and no float atomics.

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/ptx_float.h"
 #include "tensor/dtype.h"
 
 // Each instruction that kernels ask for by name is a function: on the device one line of assembly, on the
@@ -87,40 +87,6 @@ __device__ __forceinline__ void store_shared_128(void* to, const Vec128& v) {
   asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), QUIRE_WORDS("r", v) : "memory");
 #else
   host_store_128(to, v);
-#endif
-}
-
-/// "Floating Point Instructions: ex2". 2^x within 2 ulp; subnormal results are 0.
-__device__ __forceinline__ float exp2_approx(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  const float y = std::exp2(x);
-  return y < 0x1p-126F ? 0.0F : y;
-#endif
-}
-
-/// "Floating Point Instructions: rsqrt". 1 / sqrt(x), relative error at most 2^-22.9; x positive and normal.
-__device__ __forceinline__ float rsqrt_approx(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return 1.0F / std::sqrt(x);
-#endif
-}
-
-/// "Floating Point Instructions: rcp". 1 / x within 1 ulp, of infinity 0; subnormals are zeros.
-__device__ __forceinline__ float reciprocal_approx(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return 1.0F / x;
 #endif
 }
 

@@ -116,26 +116,4 @@ __device__ __forceinline__ void store_64(float* to, float first, float second) {
 #endif
 }
 
-/// "Floating Point Instructions: fma". a b + c, rounded once.
-__device__ __forceinline__ float fused(float a, float b, float c) {
-#ifdef __CUDACC__
-  float d;
-  asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
-  return d;
-#else
-  return std::fma(a, b, c);
-#endif
-}
-
-/// "Floating Point Instructions: mul". a b, which no compiler makes a part of a fused operation.
-__device__ __forceinline__ float product(float a, float b) {
-#ifdef __CUDACC__
-  float c;
-  asm("mul.rn.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-  return c;
-#else
-  return a * b;
-#endif
-}
-
 }  // namespace quire::backend::cuda::ptx
