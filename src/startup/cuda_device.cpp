@@ -68,6 +68,9 @@ std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const 
     throw Error(
         fmt::format("--device cuda: {}; --device cpu computes on the processors of this machine", why));
   }
+  if (options.fast_gemm && cuda_int8_weights(options) && config.moe.num_experts == 0) {
+    throw Error("--fast-gemm: changes nothing with --quantization int8, whose products are not cuBLASLt's");
+  }
   if (options.fast_gemm) {
     log_warning(
         "--fast-gemm: an answer may depend on what else is computed with it: the same request need not give "

@@ -1,6 +1,7 @@
 #include "startup/cuda_memory.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -17,21 +18,6 @@ namespace cuda = backend::cuda;
 
 constexpr uint32_t kLeastLogitRows = 64;  // what a step yields of a prompt at once
 
-/// A checkpoint in f32 is rounded to bf16 for int8, unless an option says otherwise.
-DType number_format(const EngineOptions& options, DType of_checkpoint) {
-  const std::optional<WeightFormat> quantization = pick_quantization(options.model.quantization);
-  const std::optional<DType> wanted = pick_dtype(options.model.dtype);
-  if (!quantization) return wanted.value_or(of_checkpoint);
-  if (*quantization != WeightFormat::kInt8) {
-    throw Error(fmt::format("--quantization: {} weights are for --device cpu; --device cuda has int8",
-                            options.model.quantization));
-  }
-  if (wanted == DType::kF32) {
-    throw Error("--dtype: --device cuda multiplies int8 weights with bf16 or f16, not with f32");
-  }
-  return wanted.value_or(of_checkpoint == DType::kF32 ? DType::kBF16 : of_checkpoint);
-}
-
 }  // namespace
 
 bool cuda_int8_weights(const EngineOptions& options) {
@@ -39,7 +25,17 @@ bool cuda_int8_weights(const EngineOptions& options) {
 }
 
 DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config) {
-  const DType dtype = number_format(options, config.dtype);
+  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
+  const std::optional<WeightFormat> quantization = pick_quantization(options.model.quantization);
+  if (quantization && *quantization != WeightFormat::kInt8) {
+    throw Error(fmt::format("--quantization: {} weights are for --device cpu; --device cuda has int8",
+                            options.model.quantization));
+  }
+  if (quantization && dtype == DType::kF32) {
+    throw Error(
+        "--quantization: --device cuda multiplies int8 weights with bf16 or f16, not with f32 (--dtype "
+        "bf16)");
+  }
   if (pick_kv_dtype(options.kv_cache_dtype, config.head_dim).value_or(dtype) != dtype) {
     throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of activations, {}",
                             dtype_name(dtype)));

@@ -87,10 +87,10 @@ TEST(DeviceEngine, SaysWhatFastGemmGivesUp) {
   for (const std::string& story : fast) EXPECT_FALSE(story.empty());
 }
 
-/// In bf16, to which the checkpoint is rounded; its weights as int8 make other stories, but not all at once.
+/// They make other stories, but not all at once.
 TEST(DeviceEngine, ComputesWithWeightsOfInt8) {
   startup::EngineOptions options = options_of("cuda");
-  options.model.dtype = "auto";
+  options.model.dtype = "bf16";
   options.model.quantization = "int8";
   {
     const startup::LocalEngine local(options, "demo");
@@ -103,8 +103,10 @@ TEST(DeviceEngine, ComputesWithWeightsOfInt8) {
 }
 
 TEST(DeviceEngine, SaysWhichWeightsItCannotHave) {
-  const auto refusal = [](const char* dtype, const char* quantization) -> std::string {
+  const auto refusal = [](const char* dtype, const char* quantization,
+                          bool fast_gemm = false) -> std::string {
     startup::EngineOptions options = options_of("cuda");
+    options.fast_gemm = fast_gemm;
     options.model.dtype = dtype;
     options.model.quantization = quantization;
     try {
@@ -114,10 +116,13 @@ TEST(DeviceEngine, SaysWhichWeightsItCannotHave) {
     }
     return "none";
   };
-  EXPECT_EQ(refusal("f32", "int8"),
-            "--dtype: --device cuda multiplies int8 weights with bf16 or f16, not with f32");
-  EXPECT_EQ(refusal("auto", "int4"),
+  EXPECT_EQ(
+      refusal("f32", "int8"),
+      "--quantization: --device cuda multiplies int8 weights with bf16 or f16, not with f32 (--dtype bf16)");
+  EXPECT_EQ(refusal("bf16", "int4"),
             "--quantization: int4 weights are for --device cpu; --device cuda has int8");
+  EXPECT_EQ(refusal("bf16", "int8", true),
+            "--fast-gemm: changes nothing with --quantization int8, whose products are not cuBLASLt's");
 }
 
 /// The function of the library that the program has loaded.

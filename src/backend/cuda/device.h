@@ -10,7 +10,6 @@
 #include <cuda_runtime.h>
 #include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 /// Before a loop whose arrays shall stay in registers.
 #define QUIRE_UNROLL _Pragma("unroll")
@@ -337,17 +336,19 @@ inline uint32_t multiprocessor_shared_bytes() {
 }
 
 #ifdef __CUDACC__
-/// Asks, once for each kernel and device, that a launch may give its blocks so much.
+/// Asks that launches may give the kernel's blocks so much, once for each kernel and device and where it is
+/// more than before.
 inline LaunchError allow_shared_memory(const void* kernel, uint32_t bytes) {
   static std::mutex mutex;
-  static std::set<std::pair<int, const void*>> allowed;
+  static std::map<std::pair<int, const void*>, uint32_t> allowed;
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   const std::lock_guard lock(mutex);
-  if (allowed.count({device, kernel}) != 0) return 0;
+  uint32_t& most = allowed[{device, kernel}];
+  if (bytes <= most) return 0;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error == cudaSuccess) allowed.insert({device, kernel});
+  if (error == cudaSuccess) most = bytes;
   return error;
 }
 
@@ -370,8 +371,7 @@ inline bool waits_for_earlier(const void* kernel) {
 }
 #endif
 
-/// Starts `kernel`, which reports speak of as `name`. A kernel that takes more than kUnaskedSharedBytes takes
-/// as much at each launch.
+/// Starts `kernel`, which reports speak of as `name`.
 template <class... Parameters, class... Arguments>
 LaunchError launch([[maybe_unused]] const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
                    Arguments... arguments) {

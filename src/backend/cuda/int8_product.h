@@ -23,8 +23,8 @@ struct Int8ProductArgs {
   const void* bias;     // [n] or null; null with experts
   void* y;              // [rows, n]
   uint32_t rows;
-  uint32_t n;  // a multiple of 16 bytes in `dtype`, unless y is f32
-  uint32_t k;  // a multiple of 16 bytes
+  uint32_t n;  // a multiple of 8, unless y is f32
+  uint32_t k;  // a multiple of 8
   uint32_t x_choices = 1;
   uint32_t num_experts = 0;
   const uint32_t* chosen = nullptr;
