@@ -1,8 +1,8 @@
-#include "backend/cuda/choice_tile.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/expert_product.h"
 #include "backend/cuda/ptx_mma.h"
+#include "backend/cuda/row_tile.h"
 
 namespace quire::backend::cuda {
 namespace {

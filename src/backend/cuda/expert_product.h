@@ -26,10 +26,13 @@ struct ExpertProductArgs {
   const ExpertTile* tiles;
 };
 
-/// How many choices of an expert are multiplied together: as many as a block of threads takes, which are
-/// fewer where experts have few, or 1 where choices seldom share an expert. No result depends on it.
+/// The most choices that a block of threads multiplies together: where experts have few, and where they have
+/// many.
 inline constexpr uint32_t kSmallTile = 8;
 inline constexpr uint32_t kLargeTile = 64;
+
+/// How many choices of an expert are multiplied together: a small or a large tile, or 1 where choices seldom
+/// share an expert. No result depends on it.
 constexpr uint32_t tile_choices(uint32_t choices, uint32_t num_experts) {
   if (choices <= num_experts / 4) return 1;
   return choices <= num_experts * kSmallTile ? kSmallTile : kLargeTile;

@@ -1,4 +1,3 @@
-#include "backend/cuda/choice_tile.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/expert_product.h"
@@ -6,6 +5,7 @@
 #include "backend/cuda/int8_weights.h"
 #include "backend/cuda/lt_product.h"
 #include "backend/cuda/ptx_mma.h"
+#include "backend/cuda/row_tile.h"
 
 namespace quire::backend::cuda {
 namespace {
