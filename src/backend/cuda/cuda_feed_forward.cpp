@@ -10,7 +10,8 @@ namespace quire::backend::cuda {
 
 using decoder::Rows;
 
-void CudaOps::multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out) {
+void CudaOps::multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
+                            uint32_t x_choices, const Choices& choices) {
   check(int8_product({.dtype = dtype_,
                       .out_dtype = out,
                       .x = x,
@@ -20,7 +21,12 @@ void CudaOps::multiply_int8(const Matrix& weights, const void* x, void* y, uint3
                       .y = y,
                       .rows = rows,
                       .n = weights.n,
-                      .k = weights.k},
+                      .k = weights.k,
+                      .x_choices = x_choices,
+                      .num_experts = config_.moe.num_experts,
+                      .chosen = choices.chosen,
+                      .order = choices.order,
+                      .tiles = choices.tiles},
                      stream_),
         "int8_product");
 }
@@ -95,24 +101,7 @@ void CudaOps::choose_experts(const LayerWeights& layer, const void* x, const Cho
 void CudaOps::multiply_choices(const Matrix& weights, const void* x, uint32_t x_choices, void* y,
                                const Choices& choices) {
   if (weights.scales != nullptr) {
-    check(int8_product({.dtype = dtype_,
-                        .out_dtype = dtype_,
-                        .x = x,
-                        .weights = weights.data,
-                        .scales = weights.scales,
-                        .bias = nullptr,
-                        .y = y,
-                        .rows = choices.count,
-                        .n = weights.n,
-                        .k = weights.k,
-                        .x_choices = x_choices,
-                        .num_experts = config_.moe.num_experts,
-                        .chosen = choices.chosen,
-                        .order = choices.order,
-                        .tiles = choices.tiles},
-                       stream_),
-          "int8_product");
-    return;
+    return multiply_int8(weights, x, y, choices.count, dtype_, x_choices, choices);
   }
   check(expert_product({.dtype = dtype_,
                         .x = x,

@@ -134,7 +134,9 @@ class CudaOps final : public decoder::Ops {
   void attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
-  void multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
+  /// Of rows, or of the choices of rows.
+  void multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
+                     uint32_t x_choices, const Choices& choices);
   void gate(uint32_t rows, uint32_t width);
   void choose_experts(const LayerWeights& layer, const void* x, const Choices& choices);
   void multiply_choices(const Matrix& weights, const void* x, uint32_t x_choices, void* y,
