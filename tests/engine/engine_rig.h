@@ -19,6 +19,7 @@ struct EngineRig {
   EngineRig() : tokenizer(kVocab), executor({.num_blocks = 256, .vocab_size = kVocab}) {
     config.scheduler.num_blocks = 256;
     config.scheduler.max_model_len = 1024;
+    config.scheduler.max_waiting = 2048;
     config.vocab_size = kVocab;
     config.check_invariants = true;
     engine = std::make_unique<engine::Engine>(config, tokenizer, executor, clock);

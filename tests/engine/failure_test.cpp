@@ -112,13 +112,14 @@ TEST(EngineFailure, WantOfMemoryForARequestEndsItAlone) {
   rig.expect_well();
 }
 
-/// What fails while all requests end: the list of them, and the list of those with news at its growth.
+/// What fails while all requests end: the list of them, and the list of those with news at its growth. There
+/// are so many that no list of a step, which may be made at any moment before, is as long.
 class EndOfAll : public testing::TestWithParam<std::tuple<size_t, bool>> {
  protected:
-  static constexpr int kRequests = 200;
+  static constexpr int kRequests = 600;
 };
 INSTANTIATE_TEST_SUITE_P(Memory, EndOfAll,
-                         testing::Combine(testing::Values(200 * sizeof(void*), 256 * sizeof(void*)),
+                         testing::Combine(testing::Values(600 * sizeof(void*), 1024 * sizeof(void*)),
                                           testing::Bool()));
 
 TEST_P(EndOfAll, IsToldWithoutMemoryAndLeavesNothing) {
