@@ -54,20 +54,21 @@ class Copies {
 
  public:
   __device__ __forceinline__ Copies(const ExpertProductArgs& args, const RowTile& tile, uint32_t first_column)
-      : k_(args.k),
+      : weights_(static_cast<const T*>(args.weights) + size_t{tile.expert} * args.n * args.k),
+        x_(static_cast<const T*>(args.x)),
+        k_(args.k),
         next_(thread_x() % kPieces * kPiece<T>),
         to_(swizzled<Shape::kStageK>(row(), thread_x() % kPieces)) {
-    const T* expert = static_cast<const T*>(args.weights) + size_t{tile.expert} * args.n * k_;
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < kWeightTurns; ++turn) {
       const uint32_t column = first_column + turn * kRowsOfTurn + row();
-      weights_[turn] = expert + size_t{column < args.n ? column : args.n - 1} * k_;
+      columns_[turn] = column < args.n ? column : args.n - 1;
     }
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < kXTurns; ++turn) {
       const uint32_t i = turn * kRowsOfTurn + row();
       const uint32_t choice = tile.row(i < tile.count ? i : tile.count - 1);
-      x_[turn] = static_cast<const T*>(args.x) + size_t{choice / args.x_choices} * k_;
+      rows_[turn] = choice / args.x_choices;
     }
   }
 
@@ -77,30 +78,32 @@ class Copies {
     const bool is_there = next_ < k_;
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < kWeightTurns; ++turn) {
-      copy(memory + to_ + turn * kTurnBytes, weights_[turn], is_there);
+      copy(memory + to_ + turn * kTurnBytes, weights_, columns_[turn], is_there);
     }
     memory += Shape::kColumns * Shape::kStageK * 2;
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < kXTurns; ++turn)
-      copy(memory + to_ + turn * kTurnBytes, x_[turn], is_there);
+      copy(memory + to_ + turn * kTurnBytes, x_, rows_[turn], is_there);
     next_ += Shape::kStageK;
   }
 
  private:
   __device__ __forceinline__ static uint32_t row() { return thread_x() / kPieces; }
-  __device__ __forceinline__ void copy(unsigned char* to, const T* from, bool is_there) const {
+  __device__ __forceinline__ void copy(unsigned char* to, const T* from, uint32_t row, bool is_there) const {
     if (is_there) {
-      copy_async(to, from + next_, 16);
+      copy_async(to, from + size_t{row} * k_ + next_, 16);
     } else {
       ptx::store_shared_128(to, {});
     }
   }
 
+  const T* weights_;
+  const T* x_;
   uint32_t k_;
   uint32_t next_;  // of k, the thread's piece
   uint32_t to_;
-  const T* weights_[kWeightTurns];
-  const T* x_[kXTurns];
+  uint32_t columns_[kWeightTurns];  // of the weights
+  uint32_t rows_[kXTurns];          // of x
 };
 
 /// A warp's columns of y for all rows of the tile.
