@@ -186,10 +186,10 @@ void Device::run(const char* kernel, const backend::cuda::LaunchShape& shape, vo
   known_.clear();
   ++launches_;
   if (shape.begins == backend::cuda::Begins::kEarly) ++early_launches_;
-  shared_ =
-      regions_
-          .emplace_back(std::make_unique<Region>("shared memory", RegionKind::kShared, shape.shared_bytes))
-          .get();
+  if (shared_memory_ == nullptr || shared_memory_->size() != shape.shared_bytes) {
+    shared_memory_ = std::make_unique<Region>("shared memory", RegionKind::kShared, shape.shared_bytes);
+  }
+  shared_ = regions_.emplace_back(std::move(shared_memory_)).get();
   regions_.push_back(std::make_unique<Region>("parameters", parameters.data(), parameters.size()));
   last_found_ = shared_;
   std::vector<uint32_t> order(size_t{grid_.x} * grid_.y * grid_.z);
@@ -200,7 +200,9 @@ void Device::run(const char* kernel, const backend::cuda::LaunchShape& shape, vo
     if (!run_block()) break;
   }
   if (counts_traffic_ && !ended_) check_traffic();
-  regions_.resize(regions_.size() - 2);
+  regions_.pop_back();
+  shared_memory_ = std::move(regions_.back());
+  regions_.pop_back();
   shared_ = nullptr;
   last_found_ = nullptr;
 }
@@ -254,6 +256,7 @@ void Device::check_traffic() {
 
 Region* Device::find(uintptr_t address) {
   if (last_found_ != nullptr && last_found_->has(address)) return last_found_;
+  if (shared_ != nullptr && shared_->has(address)) return shared_;
   for (const auto& region : regions_) {
     if (region->has(address)) return last_found_ = region.get();
   }

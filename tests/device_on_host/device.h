@@ -129,7 +129,8 @@ class Device {
   AsyncCopies copies_;
   std::vector<std::unique_ptr<Region>> regions_;
   Region* last_found_ = nullptr;
-  Region* shared_ = nullptr;
+  std::unique_ptr<Region> shared_memory_;  // of the last launch, between launches
+  Region* shared_ = nullptr;               // while a kernel runs
 
   std::string kernel_;
   backend::cuda::LaunchShape shape_;

@@ -23,6 +23,14 @@ enum class Offers {
   kLateBackwards,     // the same, and the second algorithm sums in the opposite order
 };
 void offer(Offers which);
+/// Offers that while it lives.
+class Offering {
+ public:
+  explicit Offering(Offers which) { offer(which); }
+  ~Offering() { offer(Offers::kFew); }
+  Offering(const Offering&) = delete;
+  Offering& operator=(const Offering&) = delete;
+};
 inline constexpr std::chrono::milliseconds kLateBy{80};
 
 /// How many products have been computed, and how many of them by an algorithm that divides K.

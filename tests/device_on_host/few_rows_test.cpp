@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/elementwise.h"
+#include "backend/cuda/gated.h"
 #include "backend/cuda/runtime.h"
 #include "tests/device_on_host/support.h"
 
@@ -121,6 +122,51 @@ TEST_P(FewRows, ARowHasTheSameBitsAmongAnyNumber) {
     }
   }
   EXPECT_TRUE(device.findings().empty()) << device.report();
+}
+
+/// What gated() makes of the product that few_rows() stores, or few_rows() by itself.
+std::vector<float> gated_product(Device& device, const Operands& of, const Shape& shape, DType dtype,
+                                 model::Activation activation, bool in_one) {
+  const uint32_t width = shape.n / 2;
+  Elements x(device, "x", of.x, dtype);
+  Elements weights(device, "weights", of.weights, dtype);
+  Elements bias(device, "bias", of.bias, dtype);
+  Elements product(device, "product", size_t{shape.rows} * shape.n, dtype);
+  Elements y(device, "y", size_t{shape.rows} * width, dtype);
+  backend::cuda::FewRowsArgs args{.dtype = dtype,
+                                  .out_dtype = dtype,
+                                  .x = x.data(),
+                                  .weights = weights.data(),
+                                  .bias = shape.bias ? bias.data() : nullptr,
+                                  .y = in_one ? y.data() : product.data(),
+                                  .rows = shape.rows,
+                                  .n = shape.n,
+                                  .k = shape.k};
+  if (in_one) args.gates = activation;
+  EXPECT_EQ(few_rows(args, nullptr), 0);
+  if (!in_one) {
+    EXPECT_EQ(backend::cuda::gated({dtype, activation, product.data(), y.data(), shape.rows, width}, nullptr),
+              0);
+  }
+  std::vector<float> values;
+  for (size_t i = 0; i < y.size(); ++i) values.push_back(y.at(i));
+  return values;
+}
+
+TEST_P(FewRows, OfGatesAreWhatTwoKernelsGive) {
+  const DType dtype = GetParam();
+  for (const Shape& shape : {Shape{1, 48, 512, true}, {3, 32, 256, false}, {8, 64, 1280, true}}) {
+    Operands of = operands(shape, dtype);
+    for (float& value : of.x) value *= 4.0F;  // to where the activations bend
+    for (const auto activation : {model::Activation::kSilu, model::Activation::kGeluTanh}) {
+      std::vector<float> expected;
+      in_many_orders([&](Device& device) {
+        if (expected.empty()) expected = gated_product(device, of, shape, dtype, activation, false);
+        ASSERT_EQ(gated_product(device, of, shape, dtype, activation, true), expected)
+            << shape.rows << " x " << shape.n << " x " << shape.k;
+      });
+    }
+  }
 }
 
 /// A kernel before it in the stream writes x, and is not waited for.

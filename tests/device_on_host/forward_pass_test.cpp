@@ -11,6 +11,7 @@
 
 #include "backend/cpu/decoder.h"
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/few_rows.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/weights.h"
@@ -74,6 +75,15 @@ class OnDevice {
     pass_.compute(ops_, {cache_.groups(), cache_.num_blocks(), kBlockSize}, tokens, seqs);
     const std::span<const float> logits = pass_.logits(ops_, pass_.logit_rows());
     return {logits.begin(), logits.end()};
+  }
+  /// Lets few_rows() multiply by gates and up, if it is faster. Whether it does.
+  bool prepare_gates() {
+    [[maybe_unused]] const SlowProducts slow;
+    const cuda::Matrix& gates = weights_.layers[0].gate_up;
+    const cuda::GemmShape shape{weights_.dtype, weights_.dtype, gates.n, gates.k, gates.bias != nullptr};
+    const void* const matrices[] = {gates.data};
+    gemm_.prepare(shape, matrices, gates.bias, cuda::kGemmRows);
+    return gemm_.takes_few_rows(shape, cuda::kFewRows);
   }
   const Device& device() const { return device_; }
   const model::ModelConfig& config() const { return config_; }
@@ -210,6 +220,21 @@ TEST(ForwardPass, BitsDoNotDependOnTheSizeOfTiles) {
     EXPECT_EQ(joined, expected);
     EXPECT_TRUE(on_device.device().findings().empty()) << on_device.device().report();
   }
+}
+
+/// Up to kFewRows one kernel multiplies by gates and up and applies the gates.
+TEST(ForwardPass, BitsDoNotDependOnTheKernelOfGates) {
+  OnDevice on_device(demo_model_dir(), DType::kBF16, 1);
+  EXPECT_TRUE(on_device.prepare_gates() || !SlowProducts::kIsSure);
+  const uint32_t vocab = on_device.config().vocab_size;
+  const std::vector<TokenId> prompt = some_tokens(cuda::kFewRows + 1, vocab, 1);
+  const std::vector<float> expected = on_device.step({{0, prompt}});
+  const std::vector<TokenId> few(prompt.begin(), prompt.end() - 1);
+  std::vector<float> found = on_device.step({{1, few}});
+  const std::vector<float> last = on_device.step({{1, {prompt.back()}}});
+  found.insert(found.end(), last.begin(), last.end());
+  EXPECT_EQ(found, expected);
+  EXPECT_TRUE(on_device.device().findings().empty()) << on_device.device().report();
 }
 
 /// The tiny models' weights are exact as int8, which scales the sums of their products by a power of 2.

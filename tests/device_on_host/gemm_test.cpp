@@ -48,15 +48,6 @@ TEST(Gemm, ARowHasTheSameBitsAmongAnyNumber) {
   EXPECT_TRUE(device.findings().empty()) << device.report();
 }
 
-/// What offers so for as long as it lives.
-class Offering {
- public:
-  explicit Offering(Offers which) { offer(which); }
-  ~Offering() { offer(Offers::kFew); }
-  Offering(const Offering&) = delete;
-  Offering& operator=(const Offering&) = delete;
-};
-
 struct Shape {
   DType dtype;
   DType out;

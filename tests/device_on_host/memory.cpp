@@ -15,6 +15,8 @@ constexpr uint16_t kManyOfWarp = 0x8000;
 constexpr uint16_t kManyOfBlock = 0xffff;
 constexpr uint32_t kManyBlocks = 0xffffffff;
 
+constexpr size_t kLine = 16;
+
 static_assert(sizeof(Stamp) == 16, "stamps have no gaps, so that bytes can be compared");
 
 uint32_t warp_of(uint16_t thread) {
@@ -24,6 +26,12 @@ uint32_t warp_of(uint16_t thread) {
 
 }  // namespace
 
+Region::Cells Region::make_cells(size_t count) {
+  Cells cells(static_cast<Cell*>(std::calloc(count, sizeof(Cell))));
+  if (cells == nullptr) throw std::bad_alloc();
+  return cells;
+}
+
 Region::Region(std::string name, RegionKind kind, size_t bytes)
     : name_(std::move(name)),
       kind_(kind),
@@ -31,8 +39,9 @@ Region::Region(std::string name, RegionKind kind, size_t bytes)
       memory_(new std::byte[bytes + 3 * kRedZone]),
       data_(memory_.get() + kRedZone),
       written_(bytes),
-      cells_(static_cast<Cell*>(std::calloc(bytes + 1, sizeof(Cell)))) {
-  if (cells_ == nullptr) throw std::bad_alloc();
+      lines_(make_cells(bytes / kLine + 1)),
+      split_(bytes / kLine + 1),
+      cells_(make_cells(bytes + kLine)) {
   // Allocations of a device begin at multiples of 256.
   data_ += -reinterpret_cast<uintptr_t>(data_) % kRedZone;
   std::fill_n(memory_.get(), bytes + 3 * kRedZone, std::byte{0xff});
@@ -79,8 +88,11 @@ bool Region::is_complete(const std::vector<uint64_t>& waited) const {
 }
 
 bool Region::is_written_by(uint32_t launch, size_t first, size_t bytes) const {
-  const Cell* begin = cells_.get() + first;
-  return std::any_of(begin, begin + bytes, [&](const Cell& cell) { return cell.write.launch == launch; });
+  for (size_t at = first; at < first + bytes; ++at) {
+    const Cell& cell = split_[at / kLine] != 0 ? cells_[at] : lines_[at / kLine];
+    if (cell.write.launch == launch) return true;
+  }
+  return false;
 }
 
 bool Region::in_order(const Stamp& before, const Stamp& now) const {
@@ -103,30 +115,46 @@ void Region::note_read(Stamp& last, const Stamp& now) const {
   }
 }
 
+/// The same of all bytes that the cell stands for.
+const Stamp* Region::note_in(Cell& cell, bool write, const Stamp& now) {
+  const bool after_write = in_order(cell.write, now);
+  const bool after_read = !write || in_order(cell.read, now);
+  const bool is_found = !after_write || !after_read;
+  if (is_found) conflict_ = after_write ? cell.read : cell.write;
+  if (write) {
+    cell.write = now;
+  } else {
+    note_read(cell.read, now);
+  }
+  return is_found ? &conflict_ : nullptr;
+}
+
 const Stamp* Region::note(const Access& access, const Stamp& now) {
   const size_t first = access.address - begin();
-  Cell* cells = cells_.get() + first;
-  // The bytes mostly have the same past, and so the same of what follows.
-  const bool alike = std::memcmp(cells, cells + 1, (access.bytes - 1) * sizeof(Cell)) == 0;
-  const size_t together = alike ? access.bytes : 1;
-  const Stamp* found = nullptr;
-  for (size_t i = 0; i < access.bytes; i += together) {
-    Cell after = cells[i];
-    const bool after_write = in_order(after.write, now);
-    const bool after_read = !access.write || in_order(after.read, now);
-    if (!after_write || !after_read) {
-      conflict_ = after_write ? after.read : after.write;
-      found = &conflict_;
-    }
-    if (access.write) {
-      after.write = now;
-    } else {
-      note_read(after.read, now);
-    }
-    if (std::memcmp(cells + i, &after, sizeof(after)) != 0) std::fill_n(cells + i, together, after);
-  }
+  const size_t line = first / kLine;
   if (access.write) {
     std::fill_n(written_.begin() + static_cast<ptrdiff_t>(first), access.bytes, 1);
+  }
+  Cell* cells = cells_.get() + first;
+  if (split_[line] == 0) {
+    if (access.bytes == kLine) return note_in(lines_[line], access.write, now);
+    std::fill_n(cells_.get() + line * kLine, kLine, lines_[line]);
+    split_[line] = 1;
+  }
+  // The bytes mostly have the same past, and so the same of what follows.
+  if (std::memcmp(cells, cells + 1, (access.bytes - 1) * sizeof(Cell)) == 0) {
+    const Stamp* found = note_in(*cells, access.write, now);
+    if (access.bytes == kLine) {
+      lines_[line] = *cells;
+      split_[line] = 0;
+    } else {
+      std::fill_n(cells + 1, access.bytes - 1, *cells);
+    }
+    return found;
+  }
+  const Stamp* found = nullptr;
+  for (size_t i = 0; i < access.bytes; ++i) {
+    if (const Stamp* one = note_in(cells[i], access.write, now)) found = one;
   }
   return found;
 }

@@ -87,8 +87,14 @@ class Region {
     Stamp write;
     Stamp read;  // of the last thread, or of several: see memory.cpp
   };
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  using Cells = std::unique_ptr<Cell[], Free>;
+  static Cells make_cells(size_t count);
   bool in_order(const Stamp& before, const Stamp& now) const;
   void note_read(Stamp& last, const Stamp& now) const;
+  const Stamp* note_in(Cell& cell, bool write, const Stamp& now);
 
   std::string name_;
   RegionKind kind_;
@@ -96,10 +102,11 @@ class Region {
   std::unique_ptr<std::byte[]> memory_;
   std::byte* data_;
   std::vector<uint8_t> written_;
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<Cell[], Free> cells_;  // of pages that are zero until they are touched
+  // Most accesses are of 16 bytes, whose past is then one. Both arrays are of pages that are zero until they
+  // are touched.
+  Cells lines_;                 // of each 16 bytes that are not split
+  std::vector<uint8_t> split_;  // which of them are: the bytes have cells of their own
+  Cells cells_;
   Stamp conflict_;
   std::vector<uint64_t> work_;  // by stream
   size_t bytes_read_ = 0;

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/attention_spans.h"
 #include "backend/cuda/expert_product.h"
+#include "backend/cuda/few_rows.h"
 #include "backend/cuda/int8_weights.h"
 #include "formats/model_tensors.h"
 #include "model/kv_groups.h"
@@ -107,6 +108,8 @@ Activations lay_out_activations(const model::ModelConfig& config, DType dtype, u
   has(Activation::kChoices, "choices", choice_numbers(config, limits).all * sizeof(uint32_t),
       in({kGateUp, kGated, kDown}));
   has(Activation::kOfExperts, "of experts", row * config.moe.top * config.hidden_size, in({kDown}));
+  has(Activation::kFfnOfFew, "feed-forward of few",
+      padded_rows(kFewRows) * dtype_bytes(dtype) * config.ffn_size, in({kGateUp, kGated, kDown}));
   out.bytes = place_buffers(out.buffers);
   return out;
 }

@@ -55,8 +55,9 @@ enum class Activation : uint8_t {
   kRouted,     // [rows, router_rows()] f32: the router's logits
   kChoices,    // numbers of 4 bytes: choice_numbers()
   kOfExperts,  // [choices, hidden]
+  kFfnOfFew,   // [kFewRows, padded; ffn]: where few_rows() applies the gates, not in kGateUp and kFfn
 };
-inline constexpr size_t kNumActivations = 17;
+inline constexpr size_t kNumActivations = 18;
 
 /// All activations in one allocation, each where Operation allows it.
 struct Activations {

@@ -2,6 +2,7 @@
 // with int8.
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/expert_product.h"
+#include "backend/cuda/few_rows.h"
 #include "backend/cuda/gated.h"
 #include "backend/cuda/int8_product.h"
 #include "backend/cuda/route.h"
@@ -42,12 +43,34 @@ void CudaOps::gate(uint32_t rows, uint32_t width) {
         "gated");
 }
 
+/// Where the gated product of the batch's rows is then. Of few rows one kernel does it all.
+const void* CudaOps::multiply_gated(const Matrix& weights, const void* x) {
+  const GemmShape shape{dtype_, dtype_, weights.n, weights.k, weights.bias != nullptr};
+  if (weights.scales != nullptr || !gemm_.takes_few_rows(shape, rows_of_batch_)) {
+    multiply(weights, x, arena_.gate_up, rows_of_batch_, dtype_);
+    gate(rows_of_batch_, weights.n / 2);
+    return arena_.ffn;
+  }
+  check(few_rows({.dtype = dtype_,
+                  .out_dtype = dtype_,
+                  .x = x,
+                  .weights = weights.data,
+                  .bias = weights.bias,
+                  .y = arena_.ffn_of_few,
+                  .rows = rows_of_batch_,
+                  .n = weights.n,
+                  .k = weights.k,
+                  .gates = config_.activation},
+                 stream_),
+        "a gated product of few rows");
+  return arena_.ffn_of_few;
+}
+
 void CudaOps::feed_forward(uint32_t index, Rows from) {
   const LayerWeights& layer = weights_.layers[index];
   if (layer.router.data == nullptr) {
-    multiply(layer.gate_up, at(from), arena_.gate_up, rows_of_batch_, dtype_);
-    gate(rows_of_batch_, layer.down.k);
-    multiply(layer.down, arena_.ffn, at(Rows::kAdded), rows_of_batch_, dtype_);
+    const void* gated = multiply_gated(layer.gate_up, at(from));
+    multiply(layer.down, gated, at(Rows::kAdded), rows_of_batch_, dtype_);
     return;
   }
   const uint32_t top = config_.moe.top;

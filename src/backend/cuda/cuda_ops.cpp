@@ -98,6 +98,7 @@ CudaOps::Arena::Arena(const Activations& all, std::byte* base)
   static_assert(static_cast<size_t>(Activation::kAdded) == static_cast<size_t>(Rows::kAdded));
   gate_up = at(Activation::kGateUp);
   ffn = at(Activation::kFfn);
+  ffn_of_few = at(Activation::kFfnOfFew);
   routed = at(Activation::kRouted);
   choices = at(Activation::kChoices);
   of_experts = at(Activation::kOfExperts);

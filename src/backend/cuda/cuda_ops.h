@@ -77,6 +77,7 @@ class CudaOps final : public decoder::Ops {
     std::byte* rows[5] = {};          // by decoder::Rows
     std::byte* gate_up = nullptr;     // [rows, 2 ffn], or [choices, 2 ffn of an expert]
     std::byte* ffn = nullptr;         // [rows, ffn], likewise
+    std::byte* ffn_of_few = nullptr;  // [kFewRows, ffn]
     std::byte* routed = nullptr;      // [rows, router_rows()] f32
     std::byte* choices = nullptr;     // choice_numbers()
     std::byte* of_experts = nullptr;  // [choices, hidden]
@@ -138,6 +139,7 @@ class CudaOps final : public decoder::Ops {
   void multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
                      uint32_t x_choices, const Choices& choices);
   void gate(uint32_t rows, uint32_t width);
+  const void* multiply_gated(const Matrix& weights, const void* x);
   void choose_experts(const LayerWeights& layer, const void* x, const Choices& choices);
   void multiply_choices(const Matrix& weights, const void* x, uint32_t x_choices, void* y,
                         const Choices& choices);

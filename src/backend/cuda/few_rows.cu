@@ -1,3 +1,4 @@
+#include "backend/cuda/activate.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/few_rows.h"
@@ -8,8 +9,10 @@ namespace {
 
 constexpr uint32_t kThreads = 32;
 static_assert(kThreads == kWarp);
-/// Of a block: a warp's product has 16 of them, which are its rows.
+/// Of a block: a warp's product has 16 of them, which are its rows. A lane has sums of one column of each
+/// half.
 constexpr uint32_t kColumns = 16;
+constexpr uint32_t kHalf = kColumns / 2;
 /// A stage is so much of k, as long as 16 products that wait for each other: longer than all else of a stage.
 constexpr uint32_t kStageK = 256;
 /// Fragments of so much of k are loaded at once, and so many times before they are multiplied.
@@ -40,6 +43,19 @@ struct Ring {
 template <uint32_t kRows, uint32_t kStages>
 using RingFor = Ring<kStages, kStages*(kColumns + kRows) * kRowBytes, (kStages - 1) * kColumns * kStageK * 2>;
 
+template <class T>
+struct Args {
+  const T* x;
+  const T* weights;
+  const T* bias;
+  void* y;
+  uint32_t rows;
+  uint32_t n;
+  uint32_t k;
+  bool has_gates;
+  model::Activation activation;  // of gates
+};
+
 /// How a warp copies stages of a matrix of kRows rows, in order.
 template <class T>
 struct Copies {
@@ -56,6 +72,35 @@ struct Copies {
     copy_async(at + swizzled(row, thread_x()), from + size_t{there} * k, 16);
   }
   __device__ __forceinline__ void next() { from += kStageK; }
+};
+
+/// The same of the block's columns. Where gates multiply the others, one half is gates and the other what
+/// they multiply, so that a lane has both.
+template <class T>
+struct WeightCopies {
+  Copies<T> low;
+  Copies<T> high;
+
+  __device__ __forceinline__ explicit WeightCopies(const Args<T>& args)
+      : low(half_of(args, 0)), high(half_of(args, 1)) {}
+  __device__ __forceinline__ void begin(unsigned char* at, uint32_t row) const {
+    if (row < kHalf) {
+      low.begin(at, row);
+    } else {
+      high.begin(at + kHalf * kRowBytes, row - kHalf);
+    }
+  }
+  __device__ __forceinline__ void next() {
+    low.next();
+    high.next();
+  }
+
+ private:
+  __device__ __forceinline__ static Copies<T> half_of(const Args<T>& args, uint32_t half) {
+    const uint32_t first =
+        args.has_gates ? block_x() * kHalf + half * (args.n / 2) : block_x() * kColumns + half * kHalf;
+    return {args.weights + size_t{first} * args.k, kHalf, args.k};
+  }
 };
 
 /// What the lanes of a warp hold of weights and x.
@@ -93,17 +138,6 @@ __device__ __forceinline__ void multiply(ptx::Accumulator& sums, const Fragments
   ptx::multiply_add<T>(sums, of.weights[0], of.x.words[0], of.x.words[1]);
   ptx::multiply_add<T>(sums, of.weights[1], of.x.words[2], of.x.words[3]);
 }
-
-template <class T>
-struct Args {
-  const T* x;
-  const T* weights;
-  const T* bias;
-  void* y;
-  uint32_t rows;
-  uint32_t n;
-  uint32_t k;
-};
 
 template <class T, class Out>
 __device__ __forceinline__ void store_pair(const Args<T>& args, uint32_t row, uint32_t column, float first,
@@ -143,6 +177,36 @@ __device__ __forceinline__ void store(const Args<T>& args, const ptx::Accumulato
   }
 }
 
+/// A column of a row of the product, rounded as if it had been stored.
+template <class T>
+__device__ __forceinline__ float stored_sum(const Args<T>& args, float sum, uint32_t column) {
+  if (args.bias != nullptr) sum += to_float(args.bias[column]);
+  return to_float(from_float<T>(sum));
+}
+
+/// A lane has a gate and what it multiplies, of two rows. It swaps with a neighbour, so that it has two
+/// results of one row.
+template <class T>
+__device__ __forceinline__ void store_gated(const Args<T>& args, const ptx::Accumulator& sums) {
+  constexpr uint32_t kNeighbour = 4;
+  const uint32_t lane = thread_x();
+  const uint32_t column = block_x() * kHalf + lane / 4;
+  float results[2];
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < 2; ++r) {
+    const float gate = stored_sum(args, sums.at[r], column);
+    const float up = stored_sum(args, sums.at[2 + r], args.n / 2 + column);
+    results[r] = activate(args.activation, gate) * up;
+  }
+  const bool is_low = lane / 4 % 2 == 0;
+  const float other = shuffle_xor(kWholeWarp, is_low ? results[1] : results[0], kNeighbour);
+  const uint32_t row = lane % 4 * 2 + (is_low ? 0 : 1);
+  if (row >= args.rows) return;
+  T* to = static_cast<T*>(args.y) + size_t{row} * (args.n / 2) + column / 2 * 2;
+  *reinterpret_cast<uint32_t*>(to) =
+      is_low ? pack_pair<T>(results[0], other) : pack_pair<T>(other, results[1]);
+}
+
 /// A warp sums 16 columns in the order of k. Its weights begin to come before the kernel waits for those
 /// before it, as many as the ring holds.
 template <class T, class Out, uint32_t kRows, class Ring>
@@ -152,7 +216,7 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Args<T> args) {
   constexpr uint32_t kXAt = kColumns * kRowBytes;
   unsigned char* memory = shared_memory<unsigned char>();
   const uint32_t stages = args.k / kStageK;
-  Copies<T> weights(args.weights + size_t{block_x()} * kColumns * args.k, kColumns, args.k);
+  WeightCopies<T> weights(args);
   Copies<T> x(args.x, args.rows, args.k);
   let_next_begin();
   QUIRE_UNROLL
@@ -216,6 +280,9 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Args<T> args) {
     free = now;
     now = next;
   }
+  if constexpr (sizeof(Out) == sizeof(T)) {
+    if (args.has_gates) return store_gated(args, sums);
+  }
   store<T, Out>(args, sums);
 }
 
@@ -234,9 +301,10 @@ LaunchError launch_with(const FewRowsArgs& args, Stream stream) {
   using Ring = RingFor<kRows, kStages>;
   static_assert(Ring::kSharedBytes <= kMostSharedBytes);
   const LaunchShape shape{{args.n / kColumns}, kThreads, Ring::kSharedBytes, stream, Begins::kEarly};
-  return launch("few_rows", shape, few_rows_kernel<T, Out, kRows, Ring>,
+  return launch(args.gates ? "few_rows_gated" : "few_rows", shape, few_rows_kernel<T, Out, kRows, Ring>,
                 Args<T>{static_cast<const T*>(args.x), static_cast<const T*>(args.weights),
-                        static_cast<const T*>(args.bias), args.y, args.rows, args.n, args.k});
+                        static_cast<const T*>(args.bias), args.y, args.rows, args.n, args.k,
+                        args.gates.has_value(), args.gates.value_or(model::Activation::kSilu)});
 }
 
 template <class T, class Out, uint32_t kStages>

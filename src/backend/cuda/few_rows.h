@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "backend/cuda/stream.h"
+#include "model/config.h"
 #include "tensor/dtype.h"
 
 namespace quire::backend::cuda {
@@ -22,6 +24,8 @@ struct FewRowsArgs {
   uint32_t rows;  // 1 to kFewRows
   uint32_t n;
   uint32_t k;
+  /// If set, y [rows, n / 2] is what gated() makes of the product, with the same bits; out_dtype is dtype.
+  std::optional<model::Activation> gates = std::nullopt;
 };
 
 /// Whether few_rows() multiplies by weights of this shape.

@@ -1,3 +1,4 @@
+#include "backend/cuda/activate.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/gated.h"
@@ -6,19 +7,6 @@ namespace quire::backend::cuda {
 namespace {
 
 constexpr uint32_t kMostThreads = 128;
-constexpr float kLog2E = 1.4426950408889634F;
-
-/// SiLU is x / (1 + exp(-x)), and the tanh form of GELU x / (1 + exp(-2 u)) with the u of which it takes the
-/// tanh.
-template <model::Activation activation>
-__device__ __forceinline__ float activate(float x) {
-  float z = x;
-  if constexpr (activation == model::Activation::kGeluTanh) {
-    constexpr float kTwoRootsOfTwoByPi = 1.5957691216057308F;
-    z = kTwoRootsOfTwoByPi * (x + 0.044715F * x * x * x);
-  }
-  return x / (1.0F + ptx::exp2_approx(-kLog2E * z));
-}
 
 /// One piece a thread: blocks are rows by stretches of as many pieces as they have threads.
 template <class T, model::Activation activation>
@@ -31,7 +19,7 @@ __global__ void __launch_bounds__(kMostThreads)
   const T* gates = gate_up + size_t{block_x()} * 2 * width + i;
   Floats<T> values = unpack<T>(ptx::load_readonly_128(gates));
   const Floats<T> ups = unpack<T>(ptx::load_readonly_128(gates + width));
-  for (uint32_t j = 0; j < kPiece<T>; ++j) values.at[j] = activate<activation>(values.at[j]) * ups.at[j];
+  for (uint32_t j = 0; j < kPiece<T>; ++j) values.at[j] = activate(activation, values.at[j]) * ups.at[j];
   ptx::store_128(out + size_t{block_x()} * width + i, pack<T>(values));
 }
 

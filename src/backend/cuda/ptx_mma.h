@@ -64,19 +64,22 @@ template <class T>
 __attribute__((no_sanitize("thread"), noinline)) void host_multiply_add(Accumulator& c,
                                                                         const HostOperands* all,
                                                                         uint32_t lane) {
+  using Four = float __attribute__((vector_size(16)));
   const auto half = [](uint32_t word, uint32_t column) __attribute__((no_sanitize("thread"))) {
     return to_float(T{static_cast<uint16_t>(column % 2 == 0 ? word : word >> 16)});
   };
-  for (uint32_t i = 0; i < 4; ++i) {
-    const uint32_t row = lane / 4 + i / 2 * 8;
-    const uint32_t column = lane % 4 * 2 + i % 2;
-    for (uint32_t k = 0; k < 16; ++k) {
-      const uint32_t quad = k % 8 / 2;
-      const uint32_t in_a = all[row % 8 * 4 + quad].a.words[row / 8 + k / 8 * 2];
-      const uint32_t in_b = all[column * 4 + quad].b[k / 8];
-      c.at[i] += half(in_a, k) * half(in_b, k);
-    }
+  Four sums = {c.at[0], c.at[1], c.at[2], c.at[3]};
+  for (uint32_t k = 0; k < 16; ++k) {
+    const uint32_t quad = k % 8 / 2;
+    const uint32_t* rows = all[lane / 4 * 4 + quad].a.words + k / 8 * 2;
+    const float low = half(rows[0], k);
+    const float high = half(rows[1], k);
+    const HostOperands* columns = all + lane % 4 * 8 + quad;
+    const float first = half(columns[0].b[k / 8], k);
+    const float second = half(columns[4].b[k / 8], k);
+    sums += Four{low, low, high, high} * Four{first, second, first, second};
   }
+  for (uint32_t i = 0; i < 4; ++i) c.at[i] = sums[i];
 }
 #endif
 
