@@ -7,6 +7,7 @@ that kernels that move much move 16 bytes at a time, and that those that begin e
 build_cuda.py [--arch 80,90] [--nvdisasm PATH] BUILD_DIR
 """
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -246,9 +247,11 @@ def main():
     print("Of a block its threads, their registers and its shared memory (dynamic as far as the kernel's name says it); of a "
           "multiprocessor the blocks and the bytes of K and V on their way.")
     print(f"{'kernel':52} {'device':7} {'threads':>7} {'registers':>9} {'shared':>7} {'blocks':>6} {'in flight':>9} {'spills':>6}")
-    for arch in options.arch.split(","):
-        for source in [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]:
-            cubin, rows = compile_source(nvcc, source, arch, options.build)
+    sources = [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]
+    wanted = [(source, arch) for arch in options.arch.split(",") for source in sources]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as compilers:
+        compiled = compilers.map(lambda one: compile_source(nvcc, *one, options.build), wanted)
+        for (source, arch), (cubin, rows) in zip(wanted, compiled):
             if cubin is None:
                 complaints.append(rows)
                 continue

@@ -15,6 +15,10 @@ namespace quire::test::gpu {
 
 /// How often a kernel runs where the fibers run it in many orders: the device draws an order by itself.
 inline constexpr uint64_t kOrders = 4;
+/// While it lives, few_rows() is faster than cuBLASLt, as far as a test can see to that.
+struct SlowProducts {
+  static constexpr bool kIsSure = false;
+};
 
 /// Memory of the device and the host's copy of it. New memory is full of bytes 0xff, which are NaN in every
 /// number format: what a test should have written shows.

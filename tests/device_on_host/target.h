@@ -12,10 +12,7 @@ using gpu::cublaslt;
 using gpu::Device;
 using gpu::kOrders;
 using gpu::Region;
-/// While it lives, few_rows() is faster than cuBLASLt, as far as a test can see to that.
-struct SlowProducts {
-  static constexpr bool kIsSure = false;
-};
+using gpu::SlowProducts;
 }  // namespace quire::test::fibers
 #else
 #include "tests/device_on_host/device.h"

@@ -37,7 +37,8 @@ constexpr TrafficLimit kLimits[] = {
     {"expert_product", 0.0, 1.1},
     // A block's eight results of a row are half a sector, in two blocks that run at the same time.
     {"few_rows_gated", 0.0, 1.01},
-    // As expert_product; and rows of results of 16 or 32 columns, with their padding, fill no turn of the banks.
+    // As expert_product; and rows of results of 16 or 32 columns, with their padding, fill no turn of the
+    // banks.
     {"int8_product", 0.1, 1.1},
     // Halves of heads of 80 begin within sectors, and a warp has parts of several heads.
     {"rope", 0.0, 1.15},
