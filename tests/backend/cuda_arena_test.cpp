@@ -7,6 +7,8 @@
 #include "backend/cuda/activations.h"
 #include "backend/cuda/arena.h"
 #include "backend/cuda/expert_product.h"
+#include "backend/cuda/few_rows.h"
+#include "backend/cuda/gemm_choice.h"
 #include "base/rng.h"
 
 namespace quire::backend::cuda {
@@ -97,8 +99,8 @@ TEST(Activations, SharePlacesOverALayer) {
   for (const ArenaBuffer& buffer : buffers) {
     if (buffer.lives == kAlways) always += unshared_bytes({&buffer, 1});
   }
-  // No operation needs more than the gated network's: gate and up, and their product.
-  const size_t gated = size_t{128} * 3 * 1024 * 2;
+  // No operation needs more than the gated network's: gate and up, and their product, of all rows and of few.
+  const size_t gated = (size_t{128} * 3 + padded_rows(kFewRows)) * 1024 * 2;
   EXPECT_EQ(all.bytes, always + gated);
   EXPECT_LT(all.bytes, unshared_bytes(buffers));
 }
@@ -117,6 +119,7 @@ TEST(Activations, LiveFromWhoWritesToWhoReads) {
   EXPECT_EQ(lives(Activation::kRouted), "gate and up");
   EXPECT_EQ(lives(Activation::kChoices), "gate and up to down");
   EXPECT_EQ(lives(Activation::kOfExperts), "down");
+  EXPECT_EQ(lives(Activation::kFfnOfFew), "gate and up to down");
 }
 
 /// What experts need has room for all choices of a step, and nothing for dense networks that are not there.
@@ -133,8 +136,10 @@ TEST(Activations, OfExpertsHaveRoomForAllChoices) {
   EXPECT_EQ(bytes(config, Activation::kOfExperts), 128 * 3 * 256 * 2);
   EXPECT_EQ(bytes(config, Activation::kFfn), 128 * 3 * 96 * 2);
   EXPECT_EQ(bytes(config, Activation::kGateUp), 2 * 128 * 3 * 96 * 2);
+  EXPECT_EQ(bytes(config, Activation::kFfnOfFew), 0U);
   config.moe.layers = {true, false};
   EXPECT_EQ(bytes(config, Activation::kFfn), 128 * 1024 * 2);
+  EXPECT_EQ(bytes(config, Activation::kFfnOfFew), padded_rows(kFewRows) * 1024 * 2);
   const ChoiceNumbers numbers = choice_numbers(config, kLimits);
   EXPECT_EQ(bytes(config, Activation::kChoices), numbers.all * sizeof(uint32_t));
   for (uint32_t rows = 1; rows <= kLimits.rows; ++rows) {

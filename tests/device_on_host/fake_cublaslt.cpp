@@ -250,12 +250,13 @@ bool is_late() { return offers == Offers::kLate || offers == Offers::kLateBackwa
 void multiply(const std::vector<float>& a, const float* b, uint64_t length, uint64_t parts,
               std::vector<float>& out) {
   const size_t height = out.size();
+  const bool backwards = offers == Offers::kBackwards || offers == Offers::kLateBackwards;
   std::fill(out.begin(), out.end(), 0.0F);
   std::vector<float> sums(height);
   for (uint64_t part = 0; part < parts; ++part) {
     std::fill(sums.begin(), sums.end(), 0.0F);
     for (uint64_t k = part * length / parts; k < (part + 1) * length / parts; ++k) {
-      const uint64_t next = offers == Offers::kLateBackwards ? length - 1 - k : k;
+      const uint64_t next = backwards ? length - 1 - k : k;
       const float* row = a.data() + next * height;
       for (size_t i = 0; i < height; ++i) sums[i] += row[i] * b[next];
     }

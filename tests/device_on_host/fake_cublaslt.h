@@ -20,7 +20,8 @@ enum class Offers {
   kMany,              // one that divides K and does not say so, and more that sum in order
   kOneSumForFewRows,  // the same, but those that sum in order multiply no more than 64 rows
   kLate,              // nothing, and each product takes kLateBy longer than it needs
-  kLateBackwards,     // the same, and the second algorithm sums in the opposite order
+  kBackwards,         // nothing, and the second algorithm sums in the opposite order
+  kLateBackwards,     // both
 };
 void offer(Offers which);
 /// Offers that while it lives.

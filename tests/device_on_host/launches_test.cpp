@@ -44,9 +44,11 @@ class OnDevice final : public backend::Executor {
 };
 
 /// Kernels and products a step, all kernels launched to begin early, of a sequence that generates a few
-/// tokens.
-double launches_of_a_step(const std::filesystem::path& path, const model::ModelConfig& config, DType dtype) {
+/// tokens. Where products are offered backwards, few_rows() has other bits, and is not taken.
+double launches_of_a_step(const std::filesystem::path& path, const model::ModelConfig& config, DType dtype,
+                          Offers offers = Offers::kBackwards) {
   constexpr uint32_t kSteps = 3;
+  const Offering offering(offers);
   Device device(1);
   const cuda::CudaOptions options{
       .model = path, .dtype = dtype, .limits = {.rows = 64, .seqs = 4, .positions = 64, .logit_rows = 64}};
@@ -116,6 +118,12 @@ TEST(Launches, AreThoseOfAStep) {
     config = formats::load_model_config(model);
     EXPECT_EQ(launches_of_a_step(model, config, DType::kBF16), cuda::step_launches(config)) << name;
   }
+}
+
+TEST(Launches, WithoutThoseOfGatesWhereTheProductOfFewRowsAppliesThem) {
+  const model::ModelConfig config = formats::load_model_config(demo_model_dir());
+  EXPECT_EQ(launches_of_a_step(demo_model_dir(), config, DType::kBF16, Offers::kLate),
+            cuda::step_launches(config) - config.num_layers);
 }
 
 }  // namespace

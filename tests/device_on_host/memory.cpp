@@ -115,7 +115,7 @@ void Region::note_read(Stamp& last, const Stamp& now) const {
   }
 }
 
-/// The same of all bytes that the cell stands for.
+/// Notes the access in the cell of all its bytes, and returns what note() does.
 const Stamp* Region::note_in(Cell& cell, bool write, const Stamp& now) {
   const bool after_write = in_order(cell.write, now);
   const bool after_read = !write || in_order(cell.read, now);

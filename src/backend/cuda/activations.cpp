@@ -42,13 +42,17 @@ size_t input_numbers(const model::ModelConfig& config, uint32_t block_size, cons
   return limits.rows * (4 + kNumbersOfTile + groups) + groups * limits.seqs * entries;
 }
 
-/// Numbers between gates and down for a row: those of a dense layer, or of all its experts.
-size_t feed_forward_width(const model::ModelConfig& config) {
-  size_t most = size_t{config.moe.top} * config.moe.ffn_size;
+/// Numbers between gates and down for a row of a dense layer; 0: there is none.
+size_t dense_width(const model::ModelConfig& config) {
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    if (!config.has_experts(layer)) most = std::max<size_t>(most, config.ffn_size);
+    if (!config.has_experts(layer)) return config.ffn_size;
   }
-  return most;
+  return 0;
+}
+
+/// The same of any layer: those of all experts of a row.
+size_t feed_forward_width(const model::ModelConfig& config) {
+  return std::max(dense_width(config), size_t{config.moe.top} * config.moe.ffn_size);
 }
 
 }  // namespace
@@ -108,8 +112,9 @@ Activations lay_out_activations(const model::ModelConfig& config, DType dtype, u
   has(Activation::kChoices, "choices", choice_numbers(config, limits).all * sizeof(uint32_t),
       in({kGateUp, kGated, kDown}));
   has(Activation::kOfExperts, "of experts", row * config.moe.top * config.hidden_size, in({kDown}));
-  has(Activation::kFfnOfFew, "feed-forward of few",
-      padded_rows(kFewRows) * dtype_bytes(dtype) * config.ffn_size, in({kGateUp, kGated, kDown}));
+  const size_t few = dtype == DType::kF32 ? 0 : padded_rows(kFewRows);
+  has(Activation::kFfnOfFew, "feed-forward of few", few * dtype_bytes(dtype) * dense_width(config),
+      in({kGateUp, kGated, kDown}));
   out.bytes = place_buffers(out.buffers);
   return out;
 }

@@ -55,7 +55,8 @@ enum class Activation : uint8_t {
   kRouted,     // [rows, router_rows()] f32: the router's logits
   kChoices,    // numbers of 4 bytes: choice_numbers()
   kOfExperts,  // [choices, hidden]
-  kFfnOfFew,   // [kFewRows, padded; ffn]: where few_rows() applies the gates, not in kGateUp and kFfn
+  // [padded_rows(kFewRows), ffn]: what few_rows() leaves that applies the gates, instead of kGateUp and kFfn.
+  kFfnOfFew,
 };
 inline constexpr size_t kNumActivations = 18;
 

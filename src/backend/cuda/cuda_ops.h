@@ -77,7 +77,7 @@ class CudaOps final : public decoder::Ops {
     std::byte* rows[5] = {};          // by decoder::Rows
     std::byte* gate_up = nullptr;     // [rows, 2 ffn], or [choices, 2 ffn of an expert]
     std::byte* ffn = nullptr;         // [rows, ffn], likewise
-    std::byte* ffn_of_few = nullptr;  // [kFewRows, ffn]
+    std::byte* ffn_of_few = nullptr;  // [padded_rows(kFewRows), ffn]
     std::byte* routed = nullptr;      // [rows, router_rows()] f32
     std::byte* choices = nullptr;     // choice_numbers()
     std::byte* of_experts = nullptr;  // [choices, hidden]
