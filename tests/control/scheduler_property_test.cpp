@@ -14,7 +14,7 @@
 namespace quire::test {
 namespace {
 
-constexpr uint64_t kSteps = kSanitized ? 50'000 : 1'000'000;
+constexpr uint64_t kSteps = kSanitized ? 25'000 : 1'000'000;
 
 /// Else the stories have not told much.
 void expect_that_all_happened(const Coverage& all) {
