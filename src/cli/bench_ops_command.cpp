@@ -27,7 +27,7 @@ namespace json = boost::json;
 
 constexpr FileKind kFigures{"result of quire bench ops", "{\"machine\":"};
 
-struct Options {
+struct BenchOpsOptions {
   std::string filter;
   std::string isa = "all";
   std::string json_file;
@@ -37,7 +37,7 @@ struct Options {
 };
 
 /// Those that the flags ask for, in the order in which they run.
-std::vector<bench::OpCase> chosen_cases(const Options& options) {
+std::vector<bench::OpCase> chosen_cases(const BenchOpsOptions& options) {
   std::vector<bench::OpCase> cases{bench::empty_loop_case()};
   std::vector<kernels::IsaLevel> levels;
   if (options.isa != "all") {
@@ -94,7 +94,7 @@ json::object to_json(const std::string& name, const bench::Measured& measured) {
   return row;
 }
 
-int bench_ops(const Options& options) {
+int bench_ops(const BenchOpsOptions& options) {
   const std::vector<bench::OpCase> cases = chosen_cases(options);
   if (options.list) {
     for (const bench::OpCase& each : cases) fmt::print("{}\n", each.name);
@@ -132,7 +132,7 @@ int bench_ops(const Options& options) {
 }  // namespace
 
 void add_bench_ops(const Flags& bench, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOpsOptions>();
   const Flags command = bench.add_command(
       "ops", "Speed of each kernel at the shapes of Llama-3.2-1B, compared with the machine's limits");
   command.footer(

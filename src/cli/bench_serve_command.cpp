@@ -40,7 +40,7 @@ namespace json = boost::json;
 
 constexpr uint32_t kTableWarmup = 4;  // requests
 
-struct Options {
+struct BenchServeOptions {
   WorkloadOptions workload{
       .first_turns_only = true, .default_requests = 64, .default_prompt = "64", .default_output = "150"};
   bench::LoadTarget target;
@@ -97,7 +97,7 @@ void print_complaints(const bench::LoadReport& report) {
 }
 
 /// What a page says of the run above its figures.
-bench::PageFacts facts_of(const Options& options, const std::string& model) {
+bench::PageFacts facts_of(const BenchServeOptions& options, const std::string& model) {
   std::string sent = "at their arrival times, however many were open";
   if (options.is_table()) {
     sent = fmt::format("by {} clients, one number after the other", fmt::join(options.concurrency, ", "));
@@ -127,7 +127,7 @@ bench::PageFacts facts_of(const Options& options, const std::string& model) {
   return facts;
 }
 
-bench::LoadReport report_of(const Options& options, const sim::Workload& workload,
+bench::LoadReport report_of(const BenchServeOptions& options, const sim::Workload& workload,
                             const bench::LoadGenerator& load) {
   return bench::report_load(load.samples(), workload.requests.size(), load.elapsed(), options.slo);
 }
@@ -144,7 +144,7 @@ void run_with_progress(bench::LoadGenerator& load, const sim::Workload& workload
 }
 
 /// Requests that are not counted. Returns the signal that ended them, or 0.
-int warm_up(const Options& options, const sim::Workload& workload) {
+int warm_up(const BenchServeOptions& options, const sim::Workload& workload) {
   sim::Workload few = with_other_tokens(workload, 0);
   few.requests.resize(std::min<size_t>(few.requests.size(), options.warmup_requests()));
   if (few.requests.empty()) return 0;
@@ -153,22 +153,22 @@ int warm_up(const Options& options, const sim::Workload& workload) {
   return load.signal();
 }
 
-json::object flags_json(const Options& options) {
+json::object flags_json(const BenchServeOptions& options) {
   json::object out;
   for (const auto& [flag, value] : options.given) out[flag] = record::valid_utf8(value);
   return out;
 }
 
 /// `other`: the run of --overlay.
-void write_page(const Options& options, const bench::LoadGenerator& load, const bench::LoadReport& report,
-                const std::optional<bench::RunData>& other) {
+void write_page(const BenchServeOptions& options, const bench::LoadGenerator& load,
+                const bench::LoadReport& report, const std::optional<bench::RunData>& other) {
   if (options.html.empty()) return;
   bench::RunData run = bench::run_of(report, load.samples(), load.timeline());
   run.settings = facts_of(options, load.model());
   write_output_file(options.html, bench::page_kind(), bench::run_page(run, other ? &*other : nullptr));
 }
 
-int one_load(const Options& options, const sim::Workload& workload,
+int one_load(const BenchServeOptions& options, const sim::Workload& workload,
              const std::optional<bench::RunData>& other) {
   if (const int signal = warm_up(options, workload); signal != 0) return 128 + signal;
   bench::LoadGenerator load(options.target, workload, options.concurrency.front(), !options.html.empty());
@@ -190,7 +190,7 @@ int one_load(const Options& options, const sim::Workload& workload,
 }
 
 /// The workload by so many clients, then by so many ...
-int table_of_loads(const Options& options, const sim::Workload& workload) {
+int table_of_loads(const BenchServeOptions& options, const sim::Workload& workload) {
   int signal = warm_up(options, workload);
   bool any_failed = false;
   bench::LoadTarget target = options.target;
@@ -238,14 +238,14 @@ int table_of_loads(const Options& options, const sim::Workload& workload) {
 }
 
 /// One key is one tenant.
-void print_unsent_tenants(const Options& options, const sim::Workload& workload) {
+void print_unsent_tenants(const BenchServeOptions& options, const sim::Workload& workload) {
   if (options.target.api_key.empty() || !bench::has_tenants(workload)) return;
   fmt::print(stderr,
              "quire: the tenants of {} requests are not sent: with --api-key, all are of the key's tenant\n",
              workload.requests.size());
 }
 
-int bench_serve(const Options& options) {
+int bench_serve(const BenchServeOptions& options) {
   check_output_file(options.html, bench::page_kind());
   std::optional<bench::RunData> other;
   if (!options.overlay.empty()) other = bench::read_run(options.overlay);
@@ -258,7 +258,7 @@ int bench_serve(const Options& options) {
 }
 
 /// What has no meaning together. Throws Error naming the flag.
-void settle(Options& options, const Flags& command) {
+void settle(BenchServeOptions& options, const Flags& command) {
   check_workload_options(options.workload);
   if (!options.slo_text.empty()) options.slo = sim::Slo::parse(options.slo_text, "--slo");
   options.target.is_chat = options.endpoint == "chat";
@@ -292,7 +292,7 @@ void settle(Options& options, const Flags& command) {
   }
 }
 
-void add_server_options(const Flags& command, Options& options) {
+void add_server_options(const Flags& command, BenchServeOptions& options) {
   const char* group = "Server";
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return command.add_option(name, value, help).group(group).value_name(type);
@@ -328,7 +328,7 @@ bench::PageFacts given_flags(const Flags& command) {
 }  // namespace
 
 void add_bench_serve(const Flags& bench, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchServeOptions>();
   const Flags command = bench.add_command(
       "serve", "Load a running server over HTTP: quire's, or another with an OpenAI-compatible API");
   command.footer(

@@ -45,7 +45,7 @@ constexpr uint32_t kMostBudget = 8192;       // where the device's speed decides
 constexpr uint64_t kMostOwnTokens = 16'384;  // of prompts that sequences do not share, see own_tokens()
 constexpr double kCautiousRate = 1e11;       // operations a second of a machine whose speed is not known yet
 
-struct Options {
+struct CalibrateOptions {
   startup::EngineOptions engine{.policies = {.preemption = control::PreemptionKind::kSwap},
                                 .default_max_waiting = UINT32_MAX};
   std::vector<std::string> logs;
@@ -188,7 +188,7 @@ SweepPlan plan_for(startup::LocalEngine& local, double seconds, bool may_shorten
   return plan;
 }
 
-Measured measure(Options& options) {
+Measured measure(CalibrateOptions& options) {
   set_log_level(LogLevel::kWarning);
   const bool may_shorten = choose_pools(options.engine, options.seconds);
   // A step's own time does not show while another one is computed.
@@ -285,7 +285,7 @@ void print_table(const std::vector<backend::StepRecord>& records, const sim::Cal
   }
 }
 
-void write_page(const Options& options, const Measured& measured, const sim::Calibration& of) {
+void write_page(const CalibrateOptions& options, const Measured& measured, const sim::Calibration& of) {
   bench::PageFacts facts{{"model", record::valid_utf8(measured.model)},
                          {"machine", record::valid_utf8(measured.machine)},
                          {"device", record::valid_utf8(of.file.device)},
@@ -297,7 +297,7 @@ void write_page(const Options& options, const Measured& measured, const sim::Cal
   write_output_file(options.html, bench::page_kind(), bench::fit_page(of, measured.records, facts));
 }
 
-int calibrate(Options& options) {
+int calibrate(CalibrateOptions& options) {
   check_output_file(options.out, backend::sim::kCostFile);
   check_output_file(options.html, bench::page_kind());
   std::vector<OutputFile> outputs = startup::output_files(options.engine);
@@ -345,7 +345,7 @@ void refuse_idle_with_logs(const Flags& command) {
 }  // namespace
 
 void add_calibrate(const Flags& app, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateOptions>();
   const Flags command =
       app.add_command("calibrate", "Fit a model of the time of a step to this machine, for quire simulate");
   command.footer(

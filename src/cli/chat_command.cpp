@@ -19,7 +19,7 @@
 namespace quire::cli {
 namespace {
 
-struct Options {
+struct ChatOptions {
   startup::EngineOptions engine;
   SamplingOptions sampling;
   std::string system;
@@ -28,7 +28,7 @@ struct Options {
   bool verbose = false;
 };
 
-ChatHistory open_history(const Options& options) {
+ChatHistory open_history(const ChatOptions& options) {
   const auto file = chat_history_file();
   if (options.no_history || !file) return {};
   try {
@@ -39,13 +39,13 @@ ChatHistory open_history(const Options& options) {
   }
 }
 
-std::unique_ptr<MessageReader> make_reader(const Options& options) {
+std::unique_ptr<MessageReader> make_reader(const ChatOptions& options) {
   if (!is_terminal(stdin)) return std::make_unique<LineReader>("");
   if (!is_terminal(stdout)) return std::make_unique<LineReader>("> ");
   return std::make_unique<LineEditor>(open_history(options), ChatSession::command_names());
 }
 
-int chat(Options& options) {
+int chat(ChatOptions& options) {
   set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
   options.engine.max_num_seqs = 1;
   const std::string& model = startup::checked_model(options.engine.model.model);
@@ -67,7 +67,7 @@ int chat(Options& options) {
 }  // namespace
 
 void add_chat(const Flags& app, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChatOptions>();
   const Flags command =
       app.add_command("chat", "Talk to a model in this terminal; /help there lists the commands");
   command.add_option("--system", options->system, "System prompt").value_name("TEXT");

@@ -24,7 +24,7 @@
 namespace quire::cli {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   std::string log;
   std::string request;
   std::string html;
@@ -54,7 +54,8 @@ uint64_t measure(const record::SequenceStory& s, std::string_view by) {
 }
 
 /// The rows to print, and in which order.
-std::vector<const record::SequenceStory*> rows_of(const record::RunStory& run, const Options& options) {
+std::vector<const record::SequenceStory*> rows_of(const record::RunStory& run,
+                                                  const ExplainOptions& options) {
   std::vector<const record::SequenceStory*> rows;
   for (const record::SequenceStory& s : run.sequences) rows.push_back(&s);
   const size_t most = options.top.value_or(kRowsShown);
@@ -171,7 +172,7 @@ std::vector<Cells> fitting_columns(const record::RunStory& run, const record::Te
   return columns;
 }
 
-void print_table(const record::RunStory& run, const Options& options) {
+void print_table(const record::RunStory& run, const ExplainOptions& options) {
   record::TenantNames tenants;
   for (const record::SequenceStory& s : run.sequences) tenants.add(s.tenant);
   const std::vector<const record::SequenceStory*> rows = rows_of(run, options);
@@ -228,7 +229,7 @@ void print_what_is_missing(const record::RunStory& run) {
   if (!run.ended_well()) print_wrapped(record::early_end_text(run) + " What follows is as far as it goes.");
 }
 
-void print_run(const record::RunStory& run, const Options& options) {
+void print_run(const record::RunStory& run, const ExplainOptions& options) {
   print_what_is_missing(run);
   print_table(run, options);
   fmt::print("\n");
@@ -284,7 +285,7 @@ void print_story(const record::SequenceStory& s) {
              2);
 }
 
-void print_request(const Options& options) {
+void print_request(const ExplainOptions& options) {
   const record::RunIndex index = record::read_run_index(options.log);
   if (std::ranges::none_of(index.sequences,
                            [&](const auto& s) { return record::is_called(s.id, s.name, options.request); })) {
@@ -353,7 +354,7 @@ void parse_steps(const std::string& text, record::PageOptions& page) {
   }
 }
 
-void write_page(const Options& options) {
+void write_page(const ExplainOptions& options) {
   record::PageOptions wanted;
   if (options.has_steps) parse_steps(options.steps, wanted);
   if (options.has_request) wanted.request = options.request;
@@ -379,7 +380,7 @@ void write_page(const Options& options) {
   }
 }
 
-int explain(const Options& options) {
+int explain(const ExplainOptions& options) {
   if (options.has_request && options.request.find_first_not_of("# ") == std::string::npos) {
     throw Error("--request: expected a request's number (7 or #7) or the id of its answer");
   }
@@ -397,7 +398,7 @@ int explain(const Options& options) {
 }  // namespace
 
 void add_explain(const Flags& app, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExplainOptions>();
   const Flags command =
       app.add_command("explain", "Explain what the scheduler of a recorded run decided, and why");
   command.footer(

@@ -17,9 +17,9 @@ namespace quire::cli {
 namespace {
 
 constexpr size_t kColumn = 38;  // where descriptions begin
-constexpr size_t kWidth = 100;
+constexpr size_t kHelpWidth = 100;
 
-/// `name` and beside it `text`, in lines that end before kWidth where a word allows it.
+/// `name` and beside it `text`, in lines that end before kHelpWidth where a word allows it.
 std::string beside(const std::string& name, std::string_view text) {
   std::string out = "  " + name;
   if (text.empty()) return out + "\n";
@@ -38,7 +38,7 @@ std::string beside(const std::string& name, std::string_view text) {
     const size_t end = std::min(text.find_first_of(" \n"), text.size());
     const std::string_view word = text.substr(0, end);
     if (column > kColumn) {
-      if (column + 1 + word.size() > kWidth) {
+      if (column + 1 + word.size() > kHelpWidth) {
         new_line();
       } else {
         out += ' ';

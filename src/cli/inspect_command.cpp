@@ -11,11 +11,11 @@
 
 #include "base/amounts.h"
 #include "base/error.h"
-#include "base/machine_limits.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
+#include "cli/machine_options.h"
 #include "cli/terminal.h"
 #include "cli/text_table.h"
 #include "formats/gguf_names.h"
@@ -87,15 +87,6 @@ int list_families() {
   fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
   print_list("keys", model::keys_of_all_families());
   return 0;
-}
-
-uint64_t free_memory() {
-  if (const auto memory = available_memory()) return memory->bytes;
-  throw Error("--memory: this machine does not say how much is free");
-}
-
-std::string title(const char* text) {
-  return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
 }
 
 void print_shape(const model::ModelConfig& config, const backend::ModelShape& shape) {

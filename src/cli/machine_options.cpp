@@ -47,11 +47,6 @@ std::string machine_fault(const std::string& given) {
                      meant);
 }
 
-uint64_t free_memory() {
-  if (const auto memory = available_memory()) return memory->bytes;
-  throw Error("--memory: must be given, since this machine does not say how much is free");
-}
-
 /// ChosenMachine::name.
 std::string name_of(const MachineOptions& options) {
   const bool only_given = !options.machine && (options.bandwidth || options.flops);
@@ -71,6 +66,11 @@ backend::MachineSpeed probe_this_machine() {
 }
 
 }  // namespace
+
+uint64_t free_memory() {
+  if (const auto memory = available_memory()) return memory->bytes;
+  throw Error("--memory: must be given, since this machine does not say how much is free");
+}
 
 std::string machine_title(const MachineOptions& options) {
   const std::string name = name_of(options);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,9 @@ struct MachineOptions {
 };
 /// Adds all of them.
 void add_machine_options(const Flags& command, MachineOptions& options);
+
+/// The bytes that this machine has free. Throws Error naming --memory if it does not say.
+uint64_t free_memory();
 
 /// Accepts the names of --machine for a flag, and shows them in the help text.
 void check_machine_name(const Flag& flag);

@@ -25,7 +25,7 @@
 namespace quire::cli {
 namespace {
 
-struct Options {
+struct RunOptions {
   startup::EngineOptions engine;
   SamplingOptions sampling;
   std::optional<std::string> prompt;
@@ -39,7 +39,7 @@ struct Options {
   uint32_t sequences() const { return std::max(n, best_of); }
 };
 
-void check_search(const Options& options) {
+void check_search(const RunOptions& options) {
   if (options.best_of != 0 && options.best_of < options.n) {
     throw Error(fmt::format("--best-of: {} is less than -n ({})", options.best_of, options.n));
   }
@@ -65,7 +65,7 @@ std::string read_text() {
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
-int run_once(Options& options) {
+int run_once(RunOptions& options) {
   check_search(options);
   if (!options.words.empty()) options.prompt = fmt::format("{}", fmt::join(options.words, " "));
   if (!options.verbose) set_log_level(LogLevel::kWarning);
@@ -98,7 +98,7 @@ int run_once(Options& options) {
 }  // namespace
 
 void add_run(const Flags& app, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   const Flags command = app.add_command("run", "Continue a text, on standard output");
   const Flag prompt =
       command

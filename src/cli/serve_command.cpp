@@ -37,7 +37,7 @@
 namespace quire::cli {
 namespace {
 
-struct Options {
+struct ServeOptions {
   startup::EngineOptions engine;
   serve::ServerConfig server;
   std::string chat_template;
@@ -67,7 +67,7 @@ void warn_of_templates(const chat::ChatTemplates& templates) {
 constexpr const char* kKeyVariable = "QUIRE_API_KEY";
 
 /// From the file, the environment and the command line.
-std::vector<serve::ApiKey> find_keys(const Options& options) {
+std::vector<serve::ApiKey> find_keys(const ServeOptions& options) {
   std::vector<serve::ApiKey> keys;
   if (!options.api_key_file.empty()) keys = serve::read_key_file(options.api_key_file);
   // An empty key is a mistake in a script: without an error the server would be open to all clients.
@@ -146,7 +146,7 @@ void check_operators(const serve::ServerConfig& config) {
   }
 }
 
-int serve(Options& options) {
+int serve(ServeOptions& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
   const LogThread log_thread;  // first, so that it outlives the threads that log
   // A reader of standard error that exits must not end the server.
@@ -194,7 +194,7 @@ int serve(Options& options) {
 }  // namespace
 
 void add_serve(const Flags& app, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ServeOptions>();
   const Flags command = app.add_command("serve", "Serve a model over HTTP with an OpenAI-compatible API");
   const char* group = "Server";
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {

@@ -52,7 +52,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr FileKind kResult{"result of quire simulate", "{\"scheduler\":{"};
-struct Options {
+struct SimulateFlags {
   SimulateOptions of;
   std::optional<uint32_t> every;
   std::string json_file;
@@ -88,7 +88,7 @@ std::string beginnings(const WorkloadOptions& workload) {
 
 /// What follows a simulation.
 struct Followers {
-  Followers(const Options& options, const std::string& costs_of, sim::Simulation& simulation)
+  Followers(const SimulateFlags& options, const std::string& costs_of, sim::Simulation& simulation)
       : report(simulation, options.slo), steps(options.step_csv, costs_of) {
     if (!options.json_file.empty() || !options.html_file.empty() || !options.request_csv.empty()) {
       requests.emplace(simulation);
@@ -157,7 +157,7 @@ int judge(const sim::Simulation& simulation, bool interrupted) {
   return 1;
 }
 
-void check_outputs(const Options& options) {
+void check_outputs(const SimulateFlags& options) {
   check_output_file(options.json_file, kResult);
   check_output_file(options.html_file, bench::page_kind());
   check_output_file(options.request_csv, kRequestTable);
@@ -176,7 +176,7 @@ void check_outputs(const Options& options) {
   refuse_same_file(outputs);
 }
 
-void print_head(const Options& options, const sim::Simulation& simulation) {
+void print_head(const SimulateFlags& options, const sim::Simulation& simulation) {
   const control::SchedulerConfig& config = simulation.scheduler().config();
   fmt::print(
       "{} at a pool of {} of {}, {} and {} a step at most;\n"
@@ -187,7 +187,7 @@ void print_head(const Options& options, const sim::Simulation& simulation) {
 }
 
 /// The settings of a run that matter to it: the scheduler's, the costs', and the flags.
-bench::PageFacts settings_of(const Options& options, const sim::SimulationConfig& config) {
+bench::PageFacts settings_of(const SimulateFlags& options, const sim::SimulationConfig& config) {
   bench::PageFacts out{{"written", fmt::format("by quire {}", version())}, {"time", "virtual"}};
   for (const auto& [flag, value] : options.given) out.emplace_back(flag, record::valid_utf8(value));
   for (const auto& [kind, of] :
@@ -201,14 +201,14 @@ bench::PageFacts settings_of(const Options& options, const sim::SimulationConfig
   return out;
 }
 
-json::object flags_json(const Options& options) {
+json::object flags_json(const SimulateFlags& options) {
   json::object out;
   for (const auto& [flag, value] : options.given) out[flag] = record::valid_utf8(value);
   return out;
 }
 
 /// `other`: the run of --overlay.
-void write_page(const Options& options, const Followers& followers, const sim::SimulationConfig& config,
+void write_page(const SimulateFlags& options, const Followers& followers, const sim::SimulationConfig& config,
                 const std::optional<HitBound>& bound, const std::optional<bench::RunData>& other) {
   bench::RunData run = bench::run_of(followers.report, *followers.requests, followers.timeline->timeline());
   run.settings = settings_of(options, config);
@@ -216,8 +216,9 @@ void write_page(const Options& options, const Followers& followers, const sim::S
   write_output_file(options.html_file, bench::page_kind(), bench::run_page(run, other ? &*other : nullptr));
 }
 
-void write_results(const Options& options, const Followers& followers, const sim::SimulationReport& report,
-                   const sim::SimulationConfig& config, const std::optional<HitBound>& bound) {
+void write_results(const SimulateFlags& options, const Followers& followers,
+                   const sim::SimulationReport& report, const sim::SimulationConfig& config,
+                   const std::optional<HitBound>& bound) {
   if (!options.request_csv.empty()) {
     write_output_file(options.request_csv, kRequestTable,
                       request_table(*followers.requests, options.slo, cost_source(config.cost)));
@@ -237,8 +238,9 @@ void write_results(const Options& options, const Followers& followers, const sim
 }
 
 /// `took`: the seconds of real time.
-void print_results(const Options& options, const Followers& followers, const sim::SimulationReport& report,
-                   const sim::SimulationConfig& config, const std::optional<HitBound>& bound, double took) {
+void print_results(const SimulateFlags& options, const Followers& followers,
+                   const sim::SimulationReport& report, const sim::SimulationConfig& config,
+                   const std::optional<HitBound>& bound, double took) {
   print_summary(report, config, sim::refusal_texts(report.totals), options.slo, bound);
   print_groups("tenant", followers.report.by_tenant(), options.slo);
   print_groups("priority", followers.report.by_priority(), options.slo);
@@ -258,7 +260,7 @@ void print_results(const Options& options, const Followers& followers, const sim
 
 /// Throws Error if the bound is not known of this K/V (sim/eviction_bound.h). A model says its windows
 /// itself.
-void check_bound(const Options& options, const control::SchedulerConfig& config) {
+void check_bound(const SimulateFlags& options, const control::SchedulerConfig& config) {
   if (!options.eviction_bound || config.kv_windows == std::vector<uint32_t>{0}) return;
   throw Error(
       "--eviction-bound: is not known of a --model with a sliding window, which frees blocks of running "
@@ -271,7 +273,7 @@ std::string warning_of(const backend::sim::CostModel& cost) {
   return fitted == nullptr ? std::string() : fitted->warning;
 }
 
-int simulate(Options& options) {
+int simulate(SimulateFlags& options) {
   if (options.of.demo) use_demo_workload(options.of.workload);
   const sim::SimulationConfig config = simulation_config(options.of);
   check_bound(options, config.scheduler);
@@ -312,7 +314,7 @@ constexpr const char* kSingleRunFlags[] = {"--every",       "--decision-log",  "
                                            "--request-csv", "--step-csv",      "--overlay",
                                            "--perfetto",    "--eviction-bound"};
 
-WhatIf what_if(const Options& options, const Flags& command) {
+WhatIf what_if(const SimulateFlags& options, const Flags& command) {
   WhatIf asked;
   for (const std::string& text : options.sweeps) {
     asked.axes.push_back(sim::parse_sweep(text));
@@ -346,7 +348,7 @@ bench::PageFacts given_settings(const Flags& command) {
 }
 
 /// Throws Error naming a flag that makes no sense with the others.
-void settle(Options& options, const Flags& command) {
+void settle(SimulateFlags& options, const Flags& command) {
   if (!options.compared.empty()) return settle_compare(command);
   if (!options.slo_text.empty()) options.slo = sim::Slo::parse(options.slo_text, "--slo");
   if (options.find_capacity && !options.slo.any()) {
@@ -372,7 +374,7 @@ void settle(Options& options, const Flags& command) {
 }
 
 /// What there is besides the simulation itself.
-void add_output_flags(const Flags& command, Options& options) {
+void add_output_flags(const Flags& command, SimulateFlags& options) {
   command.add_option("--every", options.every, "Print every N-th step; 0: none (default 0, demo 10)")
       .value_name("N");
   const auto add_file = [&](const char* name, std::string& file, const char* help) {
@@ -392,7 +394,7 @@ void add_output_flags(const Flags& command, Options& options) {
   add_log_limit_option(command, options.decision_log_max);
 }
 
-void add_what_if_flags(const Flags& command, Options& options) {
+void add_what_if_flags(const Flags& command, SimulateFlags& options) {
   const char* group = "What if";
   add_slo_option(command, options.slo_text);
   command
@@ -423,7 +425,7 @@ void add_what_if_flags(const Flags& command, Options& options) {
 }  // namespace
 
 void add_simulate(const Flags& app, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateFlags>();
   const Flags command =
       app.add_command("simulate", "Run the scheduler on a workload, in virtual time and without a model");
   command.footer(

@@ -22,6 +22,10 @@ std::string paint(std::FILE* stream, std::string_view text, const fmt::text_styl
   return fmt::format(style, "{}", text);
 }
 
+std::string title(std::string_view text) {
+  return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
+}
+
 void print_now(std::string_view text) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;

@@ -16,6 +16,10 @@ bool is_terminal(std::FILE* stream);
 /// otherwise unchanged.
 std::string paint(std::FILE* stream, std::string_view text, const fmt::text_style& style);
 
+/// What stands before a line of standard output, in bold there: `text`, and spaces until it is as wide as all
+/// titles.
+std::string title(std::string_view text);
+
 /// Writes to standard output at once. Throws Error on failure.
 void print_now(std::string_view text);
 

@@ -36,7 +36,7 @@ namespace {
 
 namespace json = boost::json;
 
-struct Options {
+struct ThroughputOptions {
   startup::EngineOptions engine{.default_max_waiting =
                                     UINT32_MAX};  // the workload determines the number of requests
   WorkloadOptions workload{.default_requests = 64, .default_prompt = "128", .default_output = "64"};
@@ -299,7 +299,7 @@ int judge(const Outcome& outcome, size_t left, size_t all, bool interrupted) {
   return 1;
 }
 
-int throughput(Options& options) {
+int throughput(ThroughputOptions& options) {
   set_log_level(options.as_json ? LogLevel::kWarning : LogLevel::kInfo);
   startup::LocalEngine local(options.engine, startup::model_name(options.engine.model.model));
   const auto count_tokens = [&](std::string_view text) {
@@ -322,7 +322,7 @@ int throughput(Options& options) {
 }  // namespace
 
 void add_throughput(const Flags& bench, Command& run) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ThroughputOptions>();
   const Flags command = bench.add_command(
       "throughput", "Load the engine in real time, with a workload as simulate draws it or from a trace");
   command.footer(

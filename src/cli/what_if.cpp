@@ -218,14 +218,14 @@ int sweep(const WhatIf& asked) {
 // ---- --find-capacity ----
 
 /// What the load is, and where it is looked for.
-struct Load {
+struct SoughtLoad {
   const char* flag;  // "rate"
   const char* unit;
   sim::LoadRange range;
 };
 
 /// It begins with the load that the command line has.
-Load load_of(const SimulateOptions& options) {
+SoughtLoad load_of(const SimulateOptions& options) {
   const WorkloadOptions& workload = options.workload;
   const auto start_of = [](const std::string& text, const char* flag) {
     const uint64_t thousandths = sim::parse_thousandths(text, flag);
@@ -243,7 +243,7 @@ Load load_of(const SimulateOptions& options) {
 }
 
 /// As many requests as show whether a load is carried: arrivals for 20 times the longest limit.
-uint64_t requests_for(const Load& load, double at, const sim::Slo& slo) {
+uint64_t requests_for(const SoughtLoad& load, double at, const sim::Slo& slo) {
   constexpr double kLeast = 1000;
   constexpr double kMost = 100'000;
   constexpr double kTimes = 20;
@@ -267,7 +267,7 @@ struct NothingFits {
   std::vector<std::string> why;
 };
 
-Search search(const WhatIf& asked, const Load& load, std::vector<std::string> arguments,
+Search search(const WhatIf& asked, const SoughtLoad& load, std::vector<std::string> arguments,
               bool choose_requests) {
   Search out;
   double held = 0;
@@ -312,7 +312,7 @@ Found median_of(std::span<const Search> of) {
   return sim::LoadLimit{(low->load + high->load) / 2, low->is_most, {}};
 }
 
-std::string load_text(const Load& load, const Found& found) {
+std::string load_text(const SoughtLoad& load, const Found& found) {
   if (!found) return {};
   if (found->load == 0) return fmt::format("under {:g}", load.range.least);
   // The mean of two may have half a user.
@@ -323,7 +323,7 @@ std::string load_text(const Load& load, const Found& found) {
 json::value load_json(const Found& found) { return found ? json::value(found->load) : json::value(); }
 
 /// Throws Error if a flag of the runs has no meaning in a search.
-void check_search(const WhatIf& asked, const Load& load) {
+void check_search(const WhatIf& asked, const SoughtLoad& load) {
   for (const sim::SweepAxis& axis : asked.axes) {
     if (axis.flag == load.flag) {
       throw Error(fmt::format("--sweep: {} is what --find-capacity looks for", axis.flag));
@@ -351,7 +351,7 @@ struct Capacities {
 };
 
 /// `of`: at least one search that has ended, by their seeds; they are sorted by what they found.
-void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const Combination& values,
+void add_capacity(Capacities& out, const WhatIf& asked, const SoughtLoad& load, const Combination& values,
                   std::span<Search> of) {
   json::array seeds;
   for (const Search& each : of) {
@@ -385,7 +385,7 @@ void add_capacity(Capacities& out, const WhatIf& asked, const Load& load, const 
 int find_capacity(WhatIf asked) {
   const std::vector<Combination> all = combinations(asked.axes);
   const std::vector<SimulateOptions> options = parse_all(asked, all);
-  const Load load = load_of(options.front());
+  const SoughtLoad load = load_of(options.front());
   check_search(asked, load);
   const WorkloadOptions& workload = options.front().workload;
   const bool choose_requests = !workload.requests && workload.trace.empty();

@@ -7,11 +7,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/data.h"
+#include "tests/support/units.h"
 
 namespace quire {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+using test::kMiB;
 constexpr const char* kV2Mount = "30 20 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
 constexpr const char* kV1Mounts =
     "31 30 0:27 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"

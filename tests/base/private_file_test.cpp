@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr FileKind kKind{"list", "{\"list\":"};
+constexpr FileKind kPrivateKind{"list", "{\"list\":"};
 
 class PrivateFileTest : public testing::Test {
  protected:
@@ -37,12 +37,12 @@ class PrivateFileTest : public testing::Test {
   static std::string refusal(const std::filesystem::path& path) {
     std::string said;
     try {
-      check_private_file(path, kKind);
+      check_private_file(path, kPrivateKind);
     } catch (const Error& error) {
       said = error.what();
     }
     try {
-      const PrivateFile out(path, kKind);
+      const PrivateFile out(path, kPrivateKind);
     } catch (const Error& error) {
       EXPECT_EQ(said, error.what());
       return said;
@@ -56,10 +56,10 @@ class PrivateFileTest : public testing::Test {
 };
 
 TEST_F(PrivateFileTest, OnlyItsUserReadsIt) {
-  check_private_file(path_, kKind);
+  check_private_file(path_, kPrivateKind);
   EXPECT_FALSE(std::filesystem::exists(path_));
   {
-    PrivateFile out(path_, kKind);
+    PrivateFile out(path_, kPrivateKind);
     EXPECT_TRUE(out.write("{\"list\":1}\n") && out.write("more"));
   }
   EXPECT_EQ(mode(), 0600U);
@@ -70,9 +70,9 @@ TEST_F(PrivateFileTest, OneOfItsKindIsOverwrittenAndClosedToOthers) {
   for (const std::string there : {"{\"list\":1}\nlong text", "{\"li", ""}) {
     write(there);
     chmod(path_.c_str(), 0666);
-    check_private_file(path_, kKind);
+    check_private_file(path_, kPrivateKind);
     EXPECT_EQ(content(), there);
-    PrivateFile(path_, kKind).write("{\"list\":2}");
+    PrivateFile(path_, kPrivateKind).write("{\"list\":2}");
     EXPECT_EQ(content(), "{\"list\":2}");
     EXPECT_EQ(mode(), 0600U);
   }
@@ -80,7 +80,7 @@ TEST_F(PrivateFileTest, OneOfItsKindIsOverwrittenAndClosedToOthers) {
 
 TEST_F(PrivateFileTest, OneThatIsBeingWrittenIsLeftAlone) {
   {
-    PrivateFile first(path_, kKind);
+    PrivateFile first(path_, kPrivateKind);
     first.write("{\"list\": 1}");
     EXPECT_THAT(refusal(path_), HasSubstr("is being written by another program"));
     EXPECT_EQ(content(), "{\"list\": 1}");
@@ -103,7 +103,7 @@ TEST_F(PrivateFileTest, NothingElseIs) {
 
 TEST_F(PrivateFileTest, ADeviceIsWrittenTo) {
   EXPECT_EQ(refusal("/dev/null"), "");
-  PrivateFile full("/dev/full", kKind);
+  PrivateFile full("/dev/full", kPrivateKind);
   EXPECT_FALSE(full.failed());
   EXPECT_FALSE(full.write("x"));
   EXPECT_TRUE(full.failed());

@@ -9,6 +9,7 @@
 
 #include "bench/plot.h"
 #include "bench/run_page.h"
+#include "tests/support/units.h"
 
 namespace quire::bench {
 namespace {
@@ -16,29 +17,29 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr Nanos kMs = 1'000'000;
+using test::kMillisecond;
 
 /// Began at `arrival`, had its first token after `ttft` and four more, each after `tpot`; milliseconds.
 LoadSample sample(Nanos arrival, Nanos ttft, Nanos tpot) {
-  LoadSample out{.arrival = arrival * kMs,
-                 .first = (arrival + ttft) * kMs,
-                 .end = (arrival + ttft + 4 * tpot) * kMs,
+  LoadSample out{.arrival = arrival * kMillisecond,
+                 .first = (arrival + ttft) * kMillisecond,
+                 .end = (arrival + ttft + 4 * tpot) * kMillisecond,
                  .prompt_tokens = 10,
                  .tokens = 5,
                  .wanted_tokens = 5};
-  out.gaps.assign(4, tpot * kMs);
+  out.gaps.assign(4, tpot * kMillisecond);
   return out;
 }
 
 LoadSample failure(std::string error) {
-  return {.end = 5 * kMs, .tokens = 3, .wanted_tokens = 5, .error = std::move(error)};
+  return {.end = 5 * kMillisecond, .tokens = 3, .wanted_tokens = 5, .error = std::move(error)};
 }
 
 TEST(LoadReport, HasTheTimesOfWhatFinished) {
   std::vector<LoadSample> samples;
   for (Nanos i = 1; i <= 100; ++i) samples.push_back(sample(i, i, 2 * i));
   samples.push_back(failure("broken"));
-  const LoadReport report = report_load(samples, 103, 2000 * kMs, {});
+  const LoadReport report = report_load(samples, 103, 2000 * kMillisecond, {});
   EXPECT_EQ(report.finished, 100U);
   EXPECT_EQ(report.failed, 1U);
   EXPECT_EQ(report.unfinished, 2U);
@@ -46,28 +47,28 @@ TEST(LoadReport, HasTheTimesOfWhatFinished) {
   EXPECT_EQ(report.prompt_tokens, 1000U);
   EXPECT_EQ(report.output_tokens, 500U);
   EXPECT_DOUBLE_EQ(report.per_second(report.output_tokens), 250);
-  EXPECT_EQ(report.ttft.p50, 50 * kMs);
-  EXPECT_EQ(report.ttft.p99, 99 * kMs);
-  EXPECT_EQ(report.ttft.max, 100 * kMs);
-  EXPECT_EQ(report.tpot.p90, 180 * kMs);
-  EXPECT_EQ(report.itl.p90, 180 * kMs);
-  EXPECT_EQ(report.e2e.max, (100 + 8 * 100) * kMs);
+  EXPECT_EQ(report.ttft.p50, 50 * kMillisecond);
+  EXPECT_EQ(report.ttft.p99, 99 * kMillisecond);
+  EXPECT_EQ(report.ttft.max, 100 * kMillisecond);
+  EXPECT_EQ(report.tpot.p90, 180 * kMillisecond);
+  EXPECT_EQ(report.itl.p90, 180 * kMillisecond);
+  EXPECT_EQ(report.e2e.max, (100 + 8 * 100) * kMillisecond);
 }
 
 TEST(LoadReport, CountsWhatKeepsToTheObjective) {
   const std::vector<LoadSample> samples = {sample(0, 10, 5), sample(0, 11, 5), sample(0, 10, 6),
                                            failure("no")};
-  const auto good = [&](const sim::Slo& slo) { return report_load(samples, 4, kMs, slo).good; };
+  const auto good = [&](const sim::Slo& slo) { return report_load(samples, 4, kMillisecond, slo).good; };
   EXPECT_EQ(good({}), 3U);
-  EXPECT_EQ(good({.ttft = 10 * kMs}), 2U);
-  EXPECT_EQ(good({.tpot = 5 * kMs}), 2U);
-  EXPECT_EQ(good({.ttft = 10 * kMs, .tpot = 5 * kMs}), 1U);
-  EXPECT_EQ(good({.ttft = 9 * kMs}), 0U);
+  EXPECT_EQ(good({.ttft = 10 * kMillisecond}), 2U);
+  EXPECT_EQ(good({.tpot = 5 * kMillisecond}), 2U);
+  EXPECT_EQ(good({.ttft = 10 * kMillisecond, .tpot = 5 * kMillisecond}), 1U);
+  EXPECT_EQ(good({.ttft = 9 * kMillisecond}), 0U);
   // A single token has no time per further token to miss.
   LoadSample one = sample(0, 10, 6);
   one.tokens = 1;
   EXPECT_FALSE(one.tpot());
-  EXPECT_TRUE(one.meets({.tpot = kMs}));
+  EXPECT_TRUE(one.meets({.tpot = kMillisecond}));
 }
 
 TEST(LoadReport, TellsErrorsThatDifferInNumbersOnce) {
@@ -77,7 +78,7 @@ TEST(LoadReport, TellsErrorsThatDifferInNumbersOnce) {
   curt.tokens = 4;
   curt.tokens_said = false;
   samples.push_back(curt);
-  const LoadReport report = report_load(samples, 5, kMs, {});
+  const LoadReport report = report_load(samples, 5, kMillisecond, {});
   ASSERT_EQ(report.errors.size(), 2U);
   EXPECT_EQ(report.errors[0].count, 3U);
   EXPECT_EQ(report.errors[0].example, "status 400: 0 tokens");
@@ -91,7 +92,7 @@ TEST(LoadReport, TellsErrorsThatDifferInNumbersOnce) {
 }
 
 TEST(LoadReport, OfNothing) {
-  const LoadReport report = report_load({}, 7, 0, {.ttft = kMs});
+  const LoadReport report = report_load({}, 7, 0, {.ttft = kMillisecond});
   EXPECT_EQ(report.unfinished, 7U);
   EXPECT_EQ(report.per_second(report.finished), 0);
   EXPECT_EQ(to_json(report).at("good_requests_per_second").as_double(), 0);
@@ -104,8 +105,9 @@ TEST(LoadReport, OfNothing) {
 }
 
 TEST(LoadReport, OfAnswersOfOneToken) {
-  const LoadSample one{.first = 5 * kMs, .end = 5 * kMs, .number = 1, .tokens = 1, .wanted_tokens = 1};
-  const auto root = to_json(report_load(std::vector<LoadSample>{one}, 1, 9 * kMs, {}));
+  const LoadSample one{
+      .first = 5 * kMillisecond, .end = 5 * kMillisecond, .number = 1, .tokens = 1, .wanted_tokens = 1};
+  const auto root = to_json(report_load(std::vector<LoadSample>{one}, 1, 9 * kMillisecond, {}));
   EXPECT_TRUE(root.at("tpot_ns").is_null() && root.at("itl_ns").is_null()) << "0 would look best";
   EXPECT_TRUE(root.at("ttft_ns").is_object() && root.at("e2e_ns").is_object());
 }

@@ -17,6 +17,7 @@
 #include "bench/server_timeline.h"
 #include "bench/sweep_page.h"
 #include "sim/report_json.h"
+#include "tests/support/units.h"
 
 namespace quire::bench {
 namespace {
@@ -24,32 +25,35 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr Nanos kMs = 1'000'000;
+using test::kMillisecond;
 
 /// Began at `arrival`, had its first token after `ttft` and four more, each after `tpot`; milliseconds.
 LoadSample answered(uint64_t number, Nanos arrival, Nanos ttft, Nanos tpot) {
-  LoadSample out{.arrival = arrival * kMs,
-                 .first = (arrival + ttft) * kMs,
-                 .end = (arrival + ttft + 4 * tpot) * kMs,
+  LoadSample out{.arrival = arrival * kMillisecond,
+                 .first = (arrival + ttft) * kMillisecond,
+                 .end = (arrival + ttft + 4 * tpot) * kMillisecond,
                  .number = number,
                  .prompt_tokens = 40,
                  .tokens = 5,
                  .wanted_tokens = 5,
                  .cached_tokens = 24};
-  out.gaps.assign(4, tpot * kMs);
+  out.gaps.assign(4, tpot * kMillisecond);
   return out;
 }
 
 RunData load_run(const std::vector<LoadSample>& samples, const sim::Slo& slo = {}) {
-  return run_of(report_load(samples, samples.size(), 100 * kMs, slo), samples, {});
+  return run_of(report_load(samples, samples.size(), 100 * kMillisecond, slo), samples, {});
 }
 
 TEST(RunPage, ShowsTextAsText) {
-  const std::vector<LoadSample> samples = {
-      answered(1, 0, 10, 5),
-      answered(2, 3, 20, 7),
-      {.end = 5 * kMs, .number = 3, .tokens = 3, .wanted_tokens = 5, .error = "<script>alert(1)</script>"}};
-  RunData run = load_run(samples, {.ttft = 15 * kMs});
+  const std::vector<LoadSample> samples = {answered(1, 0, 10, 5),
+                                           answered(2, 3, 20, 7),
+                                           {.end = 5 * kMillisecond,
+                                            .number = 3,
+                                            .tokens = 3,
+                                            .wanted_tokens = 5,
+                                            .error = "<script>alert(1)</script>"}};
+  RunData run = load_run(samples, {.ttft = 15 * kMillisecond});
   run.settings = {{"model", "a<b>&\"c\""}, {"<script>x</script>", "--"}};
   RunData other = run;
   other.name = "<script>name</script>";
@@ -88,7 +92,8 @@ TEST(RunPage, StaysSmall) {
   for (uint64_t i = 0; i < 50'000; ++i) {
     samples.push_back(answered(i + 1, static_cast<Nanos>(i), static_cast<Nanos>(5 + i % 997), 3));
   }
-  RunData run = run_of(report_load(samples, samples.size(), 51'000 * kMs, {.ttft = kMs}), samples, {});
+  RunData run = run_of(report_load(samples, samples.size(), 51'000 * kMillisecond, {.ttft = kMillisecond}),
+                       samples, {});
   EXPECT_LT(run_page(run).size(), 500'000U);
 }
 
@@ -102,10 +107,10 @@ TEST(ServerTimeline, HasTheGrowthOfCountersBetweenReadings) {
         "3\n",
         running, waiting, usage, hits, hits);
   };
-  timeline.take(kMs, metrics(2, 0, 0.25, 5));
+  timeline.take(kMillisecond, metrics(2, 0, 0.25, 5));
   EXPECT_TRUE(timeline.timeline().buckets().empty());
-  timeline.take(3 * kMs, metrics(4, 6, 0.75, 9));
-  timeline.take(4 * kMs, metrics(0, 0, 0, 0));  // started anew: its counters are 0
+  timeline.take(3 * kMillisecond, metrics(4, 6, 0.75, 9));
+  timeline.take(4 * kMillisecond, metrics(0, 0, 0, 0));  // started anew: its counters are 0
   const auto& buckets = timeline.timeline().buckets();
   ASSERT_EQ(buckets.size(), 4U);
   EXPECT_EQ(buckets[0].covered, 0);
@@ -131,7 +136,7 @@ TEST(RunComparison, PairsTheSameRequests) {
   EXPECT_EQ(of.paired, 2U);
   ASSERT_EQ(of.times.size(), 3U);
   EXPECT_EQ(of.times[0].name, "TTFT");
-  EXPECT_EQ(of.times[0].median, 6 * kMs);
+  EXPECT_EQ(of.times[0].median, 6 * kMillisecond);
   EXPECT_EQ(of.times[0].slower, 2U);
   EXPECT_EQ(of.times[1].slower, 0U);
   ASSERT_EQ(of.settings.size(), 2U);
@@ -163,9 +168,10 @@ class RunFile : public testing::Test {
     const std::vector<LoadSample> samples = {
         answered(2, 0, 10, 5),
         answered(1, 3, 20, 7),
-        {.end = 5 * kMs, .number = 3, .tokens = 3, .wanted_tokens = 5, .error = "lost"}};
+        {.end = 5 * kMillisecond, .number = 3, .tokens = 3, .wanted_tokens = 5, .error = "lost"}};
     boost::json::object root{{"model", "m"}, {"url", "u"}, {"flags", {{"--rate", "2"}}}};
-    for (auto& [key, value] : to_json(report_load(samples, 3, 100 * kMs, {.ttft = 15 * kMs})))
+    for (auto& [key, value] :
+         to_json(report_load(samples, 3, 100 * kMillisecond, {.ttft = 15 * kMillisecond})))
       root[key] = value;
     add_requests(root, samples);
     return root;
@@ -182,12 +188,12 @@ TEST_F(RunFile, HasWhatALoadWrote) {
   EXPECT_EQ(run.finished, 2U);
   EXPECT_EQ(run.not_finished, 1U);
   EXPECT_EQ(run.good, 1U);
-  EXPECT_EQ(run.slo.ttft, 15 * kMs);
+  EXPECT_EQ(run.slo.ttft, 15 * kMillisecond);
   EXPECT_DOUBLE_EQ(run.seconds, 0.1);
   ASSERT_EQ(run.records.size(), 3U);
   EXPECT_EQ(run.records[0].number, 2U);
-  EXPECT_EQ(run.records[0].ttft(), 10 * kMs);
-  EXPECT_EQ(run.records[0].tpot, 5 * kMs);
+  EXPECT_EQ(run.records[0].ttft(), 10 * kMillisecond);
+  EXPECT_EQ(run.records[0].tpot, 5 * kMillisecond);
   EXPECT_EQ(run.records[0].cached_tokens, 24U);
   EXPECT_FALSE(run.records[2].finished);
   EXPECT_THAT(run.settings, testing::Contains(testing::Pair("--rate", "2")));
@@ -199,9 +205,9 @@ TEST_F(RunFile, HasWhatALoadWrote) {
 
 TEST_F(RunFile, HasNoTimesWhereNothingFinished) {
   const std::vector<LoadSample> samples = {
-      {.end = 5 * kMs, .number = 1, .tokens = 0, .wanted_tokens = 5, .error = "lost"}};
+      {.end = 5 * kMillisecond, .number = 1, .tokens = 0, .wanted_tokens = 5, .error = "lost"}};
   boost::json::object root{{"model", "m"}, {"url", "u"}};
-  for (auto& [key, value] : to_json(report_load(samples, 1, 100 * kMs, {.ttft = 15 * kMs})))
+  for (auto& [key, value] : to_json(report_load(samples, 1, 100 * kMillisecond, {.ttft = 15 * kMillisecond})))
     root[key] = value;
   add_requests(root, samples);
   const auto has_times = [](const RunData& run) {
@@ -238,7 +244,7 @@ TEST_F(RunFile, HasWhatASimulationWrote) {
   config.scheduler.num_blocks = 100;
   config.scheduler.max_model_len = 100;
   sim::Simulation simulation(config, workload);
-  const sim::Slo slo{.ttft = 100 * kMs};
+  const sim::Slo slo{.ttft = 100 * kMillisecond};
   const sim::ReportBuilder builder(simulation, slo);
   const sim::KeptRequests requests(simulation);
   simulation.run();
@@ -287,8 +293,10 @@ TEST_F(RunFile, NamesWhatIsWrong) {
 TEST(SweepPage, HasALineForEachCombinationOverTheNumbers) {
   sim::SimulationReport report;
   report.elapsed = 1'000'000'000;
-  SweepData sweep{
-      .title = "t<", .flags = {"policy", "rate"}, .slo = {.ttft = kMs}, .settings = {{"<i>", "<b>"}}};
+  SweepData sweep{.title = "t<",
+                  .flags = {"policy", "rate"},
+                  .slo = {.ttft = kMillisecond},
+                  .settings = {{"<i>", "<b>"}}};
   for (const char* policy : {"fcfs", "<script>"}) {
     for (const char* rate : {"1", "4"}) sweep.runs.push_back({{policy, rate}, {}, &report});
   }

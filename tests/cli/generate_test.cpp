@@ -10,11 +10,12 @@
 #include "base/error.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/letter_tokenizer.h"
+#include "tests/support/units.h"
 
 namespace quire::cli {
 namespace {
 
-constexpr Nanos kMillisecond = 1'000'000;
+using test::kMillisecond;
 
 /// Stands still but when it is moved.
 class ManualClock final : public Clock {

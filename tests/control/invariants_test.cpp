@@ -33,16 +33,13 @@ struct SchedulerVandal {
 
 namespace {
 
+using test::a;
+using test::b;
+using test::c;
+using test::d;
 using test::Driver;
+using test::text;
 using testing::HasSubstr;
-
-enum : SeqId { a, b, c, d };
-
-std::vector<TokenId> text(uint32_t length, TokenId first) {
-  std::vector<TokenId> tokens(length);
-  for (TokenId& token : tokens) token = first++;
-  return tokens;
-}
 
 /// Two sequences run, the second in the middle of its prompt, and two wait for slots.
 struct House {

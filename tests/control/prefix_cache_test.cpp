@@ -284,11 +284,11 @@ TEST_F(WindowedCacheTest, MoreNodesThanBlocks) {
 }
 
 TEST(PrefixCacheHash, DependsOnTokensAndParent) {
-  const std::vector<TokenId> a = {1, 2};
-  const std::vector<TokenId> b = {2, 1};
-  EXPECT_NE(PrefixCache::xxh3(a, 0), PrefixCache::xxh3(b, 0));
-  EXPECT_NE(PrefixCache::xxh3(a, 0), PrefixCache::xxh3(a, 1));
-  EXPECT_EQ(PrefixCache::xxh3(a, 0), PrefixCache::xxh3({a.begin(), a.end()}, 0));
+  const std::vector<TokenId> up = {1, 2};
+  const std::vector<TokenId> down = {2, 1};
+  EXPECT_NE(PrefixCache::xxh3(up, 0), PrefixCache::xxh3(down, 0));
+  EXPECT_NE(PrefixCache::xxh3(up, 0), PrefixCache::xxh3(up, 1));
+  EXPECT_EQ(PrefixCache::xxh3(up, 0), PrefixCache::xxh3({up.begin(), up.end()}, 0));
 }
 
 }  // namespace

@@ -10,15 +10,14 @@
 
 #include "base/rng.h"
 #include "tests/control/driver.h"
+#include "tests/support/units.h"
 
 namespace quire::test {
 namespace {
 
 using testing::ElementsAre;
 
-constexpr Nanos kMs = 1'000'000;
-
-/// One sequence at a time, so that the order of ends is the order of admissions.
+/// One sequence at a time, so that the order of order_of_ends is the order of admissions.
 control::SchedulerConfig one_by_one(control::SchedulingKind scheduling) {
   control::SchedulerConfig config = small();
   config.max_num_seqs = 1;
@@ -27,8 +26,8 @@ control::SchedulerConfig one_by_one(control::SchedulingKind scheduling) {
   return config;
 }
 
-/// Steps until all have ended; the sequences in the order of their ends.
-std::vector<SeqId> ends(Driver& driver) {
+/// Steps until all have ended; the sequences in the order of their order_of_ends.
+std::vector<SeqId> order_of_ends(Driver& driver) {
   std::vector<SeqId> order;
   while (driver.scheduler.has_work()) {
     driver.step();
@@ -47,7 +46,7 @@ TEST(Fcfs, NobodyIsOvertaken) {
   urgent.ttft_deadline = 0;
   driver.add(urgent);
   driver.add(c, text(4, 60), 1);
-  EXPECT_THAT(ends(driver), ElementsAre(a, b, c));
+  EXPECT_THAT(order_of_ends(driver), ElementsAre(a, b, c));
 }
 
 /// The sum over all of the step in which each ended.
@@ -69,7 +68,7 @@ TEST(Srpt, TheShortestComesFirst) {
   driver.add(a, text(30), 20);
   driver.add(b, text(4, 50), 5);
   driver.add(c, text(4, 60), 2);
-  EXPECT_THAT(ends(driver), ElementsAre(c, b, a));
+  EXPECT_THAT(order_of_ends(driver), ElementsAre(c, b, a));
 }
 
 TEST(Srpt, EndsThemSoonerOnTheWhole) {
@@ -124,7 +123,7 @@ TEST(Srpt, LearnsHowLongAnswersAre) {
     driver.told[id] = {5, 7};
     driver.add(seq);
   }
-  ends(driver);
+  order_of_ends(driver);
   // Both are expected to be short, so their prompts tell them apart.
   driver.add(a, text(20), 10);
   driver.add(b, text(4, 50), 20);
@@ -135,32 +134,32 @@ TEST(Srpt, LearnsHowLongAnswersAre) {
 TEST(Slo, TheLeastSlackComesFirst) {
   Driver driver(one_by_one(control::SchedulingKind::kSlo));
   control::SeqSpec late = Driver::spec(a, text(4), 2);
-  late.ttft_deadline = 900 * kMs;
+  late.ttft_deadline = 900 * kMillisecond;
   control::SeqSpec soon = Driver::spec(b, text(4, 50), 2);
-  soon.arrived = 100 * kMs;
-  soon.ttft_deadline = 300 * kMs;
+  soon.arrived = 100 * kMillisecond;
+  soon.ttft_deadline = 300 * kMillisecond;
   control::SeqSpec lengthy =
       Driver::spec(c, text(40, 60), 2);  // the same deadline, but more to do until then
-  lengthy.arrived = 100 * kMs;
-  lengthy.ttft_deadline = 300 * kMs;
+  lengthy.arrived = 100 * kMillisecond;
+  lengthy.ttft_deadline = 300 * kMillisecond;
   driver.add(late);
   driver.add(soon);
   driver.add(lengthy);
-  EXPECT_THAT(ends(driver), ElementsAre(c, b, a));
+  EXPECT_THAT(order_of_ends(driver), ElementsAre(c, b, a));
 }
 
 /// By how much the first token that is latest misses its deadline, in steps, of random requests of one
 /// length.
 int64_t latest(control::SchedulingKind scheduling, uint64_t seed) {
   control::SchedulerConfig config = one_by_one(scheduling);
-  config.costs.prefill_token = kMs / 8;  // a step of 8 is a millisecond
+  config.costs.prefill_token = kMillisecond / 8;  // a step of 8 is a millisecond
   Driver driver(config);
   SplitMix64 random(seed);
   std::map<SeqId, int64_t> deadlines;
   for (SeqId id = 0; id < 20; ++id) {
     deadlines[id] = static_cast<int64_t>(1 + random.below(25));
     control::SeqSpec seq = Driver::spec(id, text(8, static_cast<TokenId>(10 * id)), 1);
-    seq.ttft_deadline = deadlines[id] * kMs;
+    seq.ttft_deadline = deadlines[id] * kMillisecond;
     driver.add(seq);
   }
   int64_t most = INT64_MIN;
@@ -196,7 +195,7 @@ TEST(Slo, WhoHasStartedComesBackFirst) {
   driver.add(b, text(6, 50), 6);
   while (driver.scheduler.stats().total_preemptions == 0) driver.step();
   control::SeqSpec late = Driver::spec(c, text(3, 60), 1);
-  late.ttft_deadline = -1000 * kMs;
+  late.ttft_deadline = -1000 * kMillisecond;
   driver.add(late);
   do driver.step();
   while (driver.last().added.empty());
@@ -216,7 +215,7 @@ TEST(Priority, LowerComesFirstThenTheEarlier) {
   driver.add(with_priority(b, 0, 10));
   driver.add(with_priority(c, -1, 20));
   driver.add(with_priority(d, 0, 5));
-  EXPECT_THAT(ends(driver), ElementsAre(c, d, b, a));
+  EXPECT_THAT(order_of_ends(driver), ElementsAre(c, d, b, a));
 }
 
 /// An important one arrives with every step; how many come before the unimportant one.
@@ -227,7 +226,7 @@ size_t passed_by(Nanos aging) {
   driver.add(with_priority(0, 3, 0));
   size_t others = 0;
   for (SeqId id = 1; id < 200; ++id) {
-    driver.add(with_priority(id, 0, static_cast<Nanos>(id) * kMs));
+    driver.add(with_priority(id, 0, static_cast<Nanos>(id) * kMillisecond));
     for (int step = 0; step < 2; ++step) {
       driver.step();
       for (const control::SeqEvent& event : driver.events) {
@@ -241,8 +240,8 @@ size_t passed_by(Nanos aging) {
 }
 
 TEST(Priority, AgingEndsStarvation) {
-  EXPECT_EQ(passed_by(3'600'000 * kMs), 199U);  // an hour a level: it waits for ever
-  EXPECT_LE(passed_by(10 * kMs), 32U);          // 3 levels of 10 ms each
+  EXPECT_EQ(passed_by(3'600'000 * kMillisecond), 199U);  // an hour a level: it waits for ever
+  EXPECT_LE(passed_by(10 * kMillisecond), 32U);          // 3 levels of 10 ms each
 }
 
 /// Tokens served by tenant, prompt tokens once and generated ones twice, for as long as both have work.
@@ -347,7 +346,7 @@ TEST(Fair, WhoComesBackHasSavedNothingUp) {
     seq.tenant = 2;
     driver.add(seq);
   }
-  std::vector<SeqId> order = ends(driver);
+  std::vector<SeqId> order = order_of_ends(driver);
   order.resize(6);
   EXPECT_GE(std::ranges::count_if(order, [](SeqId id) { return id < 10; }), 2);  // they take turns
 }
@@ -355,17 +354,17 @@ TEST(Fair, WhoComesBackHasSavedNothingUp) {
 TEST(Lpm, TheLongestCachedPrefixComesFirst) {
   Driver driver(one_by_one(control::SchedulingKind::kLpm));
   driver.add(a, text(16), 1);
-  ends(driver);
+  order_of_ends(driver);
   driver.add(b, text(12, 500), 1);
   driver.add(c, text(9), 1);   // two blocks of a's
   driver.add(d, text(20), 1);  // four
-  EXPECT_THAT(ends(driver), ElementsAre(d, c, b));
+  EXPECT_THAT(order_of_ends(driver), ElementsAre(d, c, b));
 }
 
 TEST(Lpm, NobodyIsPassedForEver) {
   Driver driver(one_by_one(control::SchedulingKind::kLpm));
   driver.add(1000, text(16), 1);
-  ends(driver);
+  order_of_ends(driver);
   driver.add(0, text(12, 500), 1);
   uint32_t before = 0;
   bool came = false;

@@ -12,6 +12,8 @@
 // Times of work on a real device, as rows of a table in Markdown. bench.cpp is the program.
 namespace quire::test::gpu {
 
+inline constexpr size_t kBf16Bytes = 2;
+
 /// What a measurement is compared with.
 struct Ceilings {
   double copied = 0;     // bytes per second that a copy on the device reads and writes, as measured

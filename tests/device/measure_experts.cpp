@@ -20,8 +20,6 @@ namespace {
 
 namespace cuda = backend::cuda;
 
-constexpr double kBytes = 2;  // of a bf16
-
 /// Experts of rows, drawn at random, those of a row all different.
 std::vector<uint32_t> drawn_choices(const ExpertSizes& of, uint32_t rows, uint64_t seed) {
   SplitMix64 rng(seed);
@@ -115,7 +113,7 @@ Needs expert_product_needs(const ExpertSizes& of, const ExpertProduct& product, 
   const double elements = static_cast<double>(product.n) * product.k;
   const double choices = static_cast<double>(rows) * of.top;
   const double moved = choices / product.x_choices * product.k + choices * product.n;
-  return {.bytes = kBytes * (experts * elements + moved), .operations = 2 * choices * elements};
+  return {.bytes = kBf16Bytes * (experts * elements + moved), .operations = 2 * choices * elements};
 }
 
 void measure_experts(const Sizes& sizes, const Ceilings& ceilings) {
@@ -161,7 +159,7 @@ void measure_experts(const Sizes& sizes, const Ceilings& ceilings) {
                                             nullptr),
                       "combine_choices");
         }),
-        {.bytes = kBytes * of.hidden * (size + rows)}, ceilings);
+        {.bytes = kBf16Bytes * of.hidden * (size + rows)}, ceilings);
   }
 }
 

@@ -24,7 +24,6 @@ namespace {
 namespace cuda = backend::cuda;
 
 constexpr uint32_t kBlock = 16;
-constexpr size_t kBytes = 2;  // of a bf16
 
 cuda::DeviceBuffer numbers(const std::vector<uint32_t>& values, const std::string& what) {
   cuda::DeviceBuffer out(values.size() * sizeof(uint32_t), what);
@@ -44,7 +43,7 @@ struct Sequences {
         stride((tokens + kBlock - 1) / kBlock),
         cache(random_bf16(size_t{seqs} * stride * blocks.block_elements(), "cache")),
         q(random_bf16(size_t{rows} * width(), "q")),
-        out(size_t{rows} * width() * kBytes, "out") {
+        out(size_t{rows} * width() * kBf16Bytes, "out") {
     std::vector<uint32_t> order(size_t{seqs} * stride);
     std::iota(order.begin(), order.end(), 0);
     SplitMix64 rng(3);
@@ -57,8 +56,10 @@ struct Sequences {
   }
   uint32_t width() const { return heads * blocks.head_dim; }
   float scale() const { return 1.0F / std::sqrt(static_cast<float>(blocks.head_dim)); }
-  double kv_bytes() const { return 2.0 * count * length * blocks.num_kv_heads * blocks.head_dim * kBytes; }
-  double row_bytes() const { return 2.0 * rows * width() * kBytes; }
+  double kv_bytes() const {
+    return 2.0 * count * length * blocks.num_kv_heads * blocks.head_dim * kBf16Bytes;
+  }
+  double row_bytes() const { return 2.0 * rows * width() * kBf16Bytes; }
 
   cuda::KvBlocks blocks;
   uint32_t heads;
@@ -173,7 +174,7 @@ void measure_small_kernels(const Sizes& sizes, const Ceilings& ceilings) {
   for (const uint32_t rows : sizes.norm_rows) {
     const cuda::DeviceBuffer x = random_bf16(size_t{rows} * width, "x");
     const cuda::DeviceBuffer residual = random_bf16(size_t{rows} * width, "residual");
-    const cuda::DeviceBuffer y(size_t{rows} * width * kBytes, "y");
+    const cuda::DeviceBuffer y(size_t{rows} * width * kBf16Bytes, "y");
     const cuda::RmsNormArgs args{.dtype = DType::kBF16,
                                  .x = x.data(),
                                  .residual = residual.data(),
@@ -187,15 +188,15 @@ void measure_small_kernels(const Sizes& sizes, const Ceilings& ceilings) {
                                  .stride = width};
     print_row(fmt::format("rms_norm with residual, {} x {}", with_commas(rows), with_commas(width)),
               seconds_of([&] { cuda::check(cuda::rms_norm(args, nullptr), "rms_norm"); }),
-              {.bytes = 4.0 * rows * width * kBytes}, ceilings);
+              {.bytes = 4.0 * rows * width * kBf16Bytes}, ceilings);
   }
   for (const uint32_t rows : sizes.gated_rows) {
     const cuda::DeviceBuffer in = random_bf16(size_t{2} * rows * ffn, "gate_up");
-    const cuda::DeviceBuffer out(size_t{rows} * ffn * kBytes, "out");
+    const cuda::DeviceBuffer out(size_t{rows} * ffn * kBf16Bytes, "out");
     const cuda::GatedArgs args{DType::kBF16, model::Activation::kSilu, in.data(), out.data(), rows, ffn};
     print_row(fmt::format("gated (SiLU), {} x {}", with_commas(rows), with_commas(ffn)),
               seconds_of([&] { cuda::check(cuda::gated(args, nullptr), "gated"); }),
-              {.bytes = 3.0 * rows * ffn * kBytes}, ceilings);
+              {.bytes = 3.0 * rows * ffn * kBf16Bytes}, ceilings);
   }
 }
 
@@ -211,10 +212,10 @@ struct Product {
 void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gemm, const Ceilings& ceilings) {
   const size_t elements = size_t{product.n} * product.k;
   // As the layers of a model do, each call has weights that no cache holds.
-  const size_t copies = sizes.beyond_caches / (elements * kBytes) + 1;
+  const size_t copies = sizes.beyond_caches / (elements * kBf16Bytes) + 1;
   const cuda::DeviceBuffer weights = random_bf16(copies * elements, "weights");
   std::vector<const void*> all;
-  for (size_t i = 0; i < copies; ++i) all.push_back(weights.data() + i * elements * kBytes);
+  for (size_t i = 0; i < copies; ++i) all.push_back(weights.data() + i * elements * kBf16Bytes);
   const cuda::GemmShape shape{DType::kBF16, product.out, product.n, product.k, false};
   gemm.prepare(shape, all, nullptr, std::ranges::max(sizes.gemm_rows));
   for (const uint32_t rows : sizes.gemm_rows) {
@@ -236,8 +237,8 @@ void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gem
       next = (next + 1) % copies;
       gemm.multiply(args);
     });
-    const size_t bytes =
-        (elements + size_t{product.k} * rows) * kBytes + size_t{product.n} * rows * dtype_bytes(product.out);
+    const size_t bytes = (elements + size_t{product.k} * rows) * kBf16Bytes +
+                         size_t{product.n} * rows * dtype_bytes(product.out);
     print_row(
         fmt::format("{} ({} x {}), {} rows{}", product.name, with_commas(product.n), with_commas(product.k),
                     rows, gemm.takes_few_rows(shape, rows) ? " by few_rows" : ""),
@@ -284,7 +285,7 @@ void measure_int8_product(const Sizes& sizes, const Product& product, const Ceil
 
 Needs int8_product_needs(uint32_t n, uint32_t k, uint32_t rows, double result_bytes) {
   const double elements = static_cast<double>(n) * k;
-  return {.bytes = elements + sizeof(float) * n + kBytes * rows * k + result_bytes * rows * n,
+  return {.bytes = elements + sizeof(float) * n + kBf16Bytes * rows * k + result_bytes * rows * n,
           .operations = 2 * elements * rows};
 }
 

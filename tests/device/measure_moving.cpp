@@ -20,8 +20,6 @@ namespace {
 
 namespace cuda = backend::cuda;
 
-constexpr size_t kBytes = 2;  // of a bf16
-
 /// Numbers below `end`.
 std::vector<uint32_t> random_numbers(size_t count, uint32_t end) {
   SplitMix64 rng(5);
@@ -47,12 +45,12 @@ void measure_embed(const Sizes& sizes, uint32_t rows, const Ceilings& ceilings) 
   const uint32_t vocabulary = sizes.model.vocab_size;
   const cuda::DeviceBuffer table = random_bf16(size_t{vocabulary} * width, "embeddings");
   const cuda::DeviceBuffer tokens = on_device(random_numbers(rows, vocabulary), "tokens");
-  const cuda::DeviceBuffer out(size_t{rows} * width * kBytes, "out");
+  const cuda::DeviceBuffer out(size_t{rows} * width * kBf16Bytes, "out");
   const cuda::EmbedArgs args{DType::kBF16, table.data(), tokens.as<const uint32_t>(),
                              out.data(),   rows,         width};
   print_row(fmt::format("embed, {} x {}", with_commas(rows), with_commas(width)),
             seconds_of([&] { cuda::check(cuda::embed(args, nullptr), "embed"); }),
-            {.bytes = 2.0 * rows * width * kBytes}, ceilings);
+            {.bytes = 2.0 * rows * width * kBf16Bytes}, ceilings);
 }
 
 /// Each row is another sequence's token, somewhere in its block.
@@ -85,7 +83,7 @@ void measure_rope(const Sizes& sizes, uint32_t rows, const Ceilings& ceilings) {
                             .rows = rows};
   print_row(fmt::format("rope with the scatter of K and V, {} x {}", with_commas(rows), with_commas(width)),
             seconds_of([&] { cuda::check(cuda::rope(args, nullptr), "rope"); }),
-            {.bytes = 2.0 * rows * width * kBytes}, ceilings);
+            {.bytes = 2.0 * rows * width * kBf16Bytes}, ceilings);
 }
 
 void measure_add(const Sizes& sizes, uint32_t rows, const Ceilings& ceilings) {
@@ -97,7 +95,7 @@ void measure_add(const Sizes& sizes, uint32_t rows, const Ceilings& ceilings) {
   const cuda::AddArgs args{DType::kBF16, y.data(), 1.0F, x.data(), 0.0F, count};
   print_row(fmt::format("add, {} x {}", with_commas(rows), with_commas(width)),
             seconds_of([&] { cuda::check(cuda::add(args, nullptr), "add"); }),
-            {.bytes = 3.0 * static_cast<double>(count) * kBytes}, ceilings);
+            {.bytes = 3.0 * static_cast<double>(count) * kBf16Bytes}, ceilings);
 }
 
 /// Blocks of all layers.

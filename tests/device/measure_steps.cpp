@@ -21,8 +21,6 @@ namespace {
 
 namespace cuda = backend::cuda;
 
-constexpr size_t kBytes = 2;  // of a bf16
-
 size_t layer_elements(const model::ModelConfig& config) {
   const size_t q = size_t{config.num_heads} * config.head_dim;
   const size_t qkv = q + size_t{2} * config.num_kv_heads * config.head_dim;
@@ -35,13 +33,13 @@ cuda::ModelWeights random_weights(const model::ModelConfig& config) {
   const uint32_t hidden = config.hidden_size;
   const uint32_t q = config.num_heads * config.head_dim;
   const size_t embedding = size_t{config.vocab_size} * hidden;
-  const size_t norm = size_t{hidden} * sizeof(float) / kBytes;
+  const size_t norm = size_t{hidden} * sizeof(float) / kBf16Bytes;
   cuda::ModelWeights out;
   out.memory = random_bf16(embedding + config.num_layers * layer_elements(config) + norm, "the weights");
   std::byte* next = out.memory.data();
   const auto take = [&next](size_t elements) {
     std::byte* const at = next;
-    next += elements * kBytes;
+    next += elements * kBf16Bytes;
     return at;
   };
   const auto matrix = [&take](uint32_t n, uint32_t k) {
@@ -142,7 +140,7 @@ Needs needs_of_layers(const model::ModelConfig& config, const Step& step) {
   const double kv_width = 2.0 * config.num_kv_heads * config.head_dim;
   const double before = step.length - step.tokens;
   const double pairs = step.tokens * before + 0.5 * step.tokens * (step.tokens + 1.0);
-  return {.bytes = kBytes * (elements + config.num_layers * kv_width * step.seqs * step.length),
+  return {.bytes = kBf16Bytes * (elements + config.num_layers * kv_width * step.seqs * step.length),
           .operations = step.seqs * (2.0 * step.tokens * elements +
                                      4.0 * pairs * config.num_layers * config.num_heads * config.head_dim)};
 }
@@ -150,7 +148,8 @@ Needs needs_of_layers(const model::ModelConfig& config, const Step& step) {
 Needs needs_of_step(const model::ModelConfig& config, const Step& step) {
   const Needs layers = needs_of_layers(config, step);
   const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
-  return {.bytes = layers.bytes + head * kBytes, .operations = layers.operations + 2.0 * step.seqs * head};
+  return {.bytes = layers.bytes + head * kBf16Bytes,
+          .operations = layers.operations + 2.0 * step.seqs * head};
 }
 
 model::ModelConfig llama_1b() {

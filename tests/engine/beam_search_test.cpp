@@ -13,20 +13,20 @@
 namespace quire::engine {
 namespace {
 
-constexpr uint32_t kVocab = 30;
+constexpr uint32_t kBeamVocab = 30;
 
 /// The distribution after `tokens`, best first; a function of the seed and them.
 std::vector<TokenLogprob> continuations(uint64_t seed, const std::vector<TokenId>& tokens) {
   for (const TokenId token : tokens) seed = mix64(seed * 31 + static_cast<uint64_t>(token) + 1);
   SplitMix64 random(seed);
-  std::vector<double> logits(kVocab);
+  std::vector<double> logits(kBeamVocab);
   double sum = 0;
   for (double& logit : logits) {
     logit = 4.0 * static_cast<double>(random.below(1000)) / 1000.0;
     sum += std::exp(logit);
   }
   std::vector<TokenLogprob> out;
-  for (uint32_t id = 0; id < kVocab; ++id) {
+  for (uint32_t id = 0; id < kBeamVocab; ++id) {
     out.push_back({static_cast<TokenId>(id), static_cast<float>(logits[id] - std::log(sum))});
   }
   std::ranges::stable_sort(out, std::ranges::greater(), &TokenLogprob::logprob);

@@ -21,19 +21,19 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::Ends;
+using test::EngineRig;
 using test::failed_allocations;
 using test::failing_size;
-using Rig = test::EngineRig;
-constexpr uint32_t kVocab = Rig::kVocab;
+using test::kSecond;
 
 TEST(EngineFailure, ASinkThatThrowsOnceHearsTheErrorNext) {
-  Rig rig;
+  EngineRig rig;
   auto calls = std::make_shared<std::atomic<int>>(0);
-  ASSERT_TRUE(rig.engine->submit(Rig::request(8, 1000), [&rig, calls](RequestOutput output) {
+  ASSERT_TRUE(rig.engine->submit(EngineRig::request(8, 1000), [&rig, calls](RequestOutput output) {
     if (++*calls == 3) throw std::runtime_error("the sink broke");
     rig.ends.put(1, std::move(output));
   }));
-  ASSERT_TRUE(rig.engine->submit(Rig::request(), rig.ends.sink(2)));
+  ASSERT_TRUE(rig.engine->submit(EngineRig::request(), rig.ends.sink(2)));
   const RequestOutput end = rig.ends.wait(1);
   ASSERT_TRUE(end.error);
   EXPECT_EQ(end.error->code, RequestErrorCode::kInternal);
@@ -44,9 +44,9 @@ TEST(EngineFailure, ASinkThatThrowsOnceHearsTheErrorNext) {
 }
 
 TEST(EngineFailure, AnErrorOfAFileIsToldInPlainWords) {
-  Rig rig;
+  EngineRig rig;
   auto thrown = std::make_shared<bool>(false);
-  ASSERT_TRUE(rig.engine->submit(Rig::request(), [&rig, thrown](RequestOutput output) {
+  ASSERT_TRUE(rig.engine->submit(EngineRig::request(), [&rig, thrown](RequestOutput output) {
     if (!std::exchange(*thrown, true)) {
       throw std::filesystem::filesystem_error("cannot read", "/a/b",
                                               std::make_error_code(std::errc::io_error));
@@ -60,15 +60,15 @@ TEST(EngineFailure, AnErrorOfAFileIsToldInPlainWords) {
 }
 
 TEST(EngineFailure, ASinkThatThrowsAlwaysIsLeftAlone) {
-  Rig rig;
+  EngineRig rig;
   auto calls = std::make_shared<std::atomic<int>>(0);
   const auto broken = [calls](const RequestOutput&) {
     ++*calls;
     throw std::bad_alloc();
   };
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(rig.engine->submit(Rig::request(), broken));
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(rig.engine->submit(EngineRig::request(), broken));
   // Its only news is its end.
-  GenerationRequest best = Rig::request();
+  GenerationRequest best = EngineRig::request();
   best.best_of = 2;
   ASSERT_TRUE(rig.engine->submit(best, broken));
   rig.expect_well();
@@ -76,8 +76,8 @@ TEST(EngineFailure, ASinkThatThrowsAlwaysIsLeftAlone) {
 }
 
 TEST(EngineFailure, ASinkThatThrowsAtTheEndHearsOfItAgain) {
-  Rig rig;
-  GenerationRequest best = Rig::request();
+  EngineRig rig;
+  GenerationRequest best = EngineRig::request();
   best.best_of = 2;  // its only news is its end
   auto calls = std::make_shared<std::atomic<int>>(0);
   ASSERT_TRUE(rig.engine->submit(best, [&rig, calls](RequestOutput output) {
@@ -93,10 +93,10 @@ TEST(EngineFailure, ASinkThatThrowsAtTheEndHearsOfItAgain) {
 
 TEST(EngineFailure, WantOfMemoryForARequestEndsItAlone) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
-  Rig rig;
+  EngineRig rig;
   constexpr uint32_t kLength = 777;
   for (const bool beams : {false, true}) {
-    GenerationRequest request = Rig::request(kLength);
+    GenerationRequest request = EngineRig::request(kLength);
     request.beam_search = beams;
     request.n = beams ? 2 : 1;
     const int failed_before = failed_allocations;
@@ -125,11 +125,11 @@ INSTANTIATE_TEST_SUITE_P(Memory, EndOfAll,
 TEST_P(EndOfAll, IsToldWithoutMemoryAndLeavesNothing) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
   const auto [size, beams] = GetParam();
-  Rig rig;
+  EngineRig rig;
   rig.executor.set_delay(200'000'000);
   std::atomic<int> ends = 0;
   for (int i = 0; i < kRequests; ++i) {
-    GenerationRequest request = Rig::request(8, 500);
+    GenerationRequest request = EngineRig::request(8, 500);
     request.beam_search = beams;
     request.n = beams ? 2 : 1;
     ASSERT_TRUE(rig.engine->submit(std::move(request), [&ends](const RequestOutput& output) {
@@ -152,10 +152,10 @@ TEST_P(EndOfAll, IsToldWithoutMemoryAndLeavesNothing) {
 TEST(EngineFailure, AnErrorThatCannotBeCopiedEndsTheRequestsAllTheSame) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
   constexpr size_t kLength = 5000;
-  test::LetterTokenizer tokenizer(kVocab);
+  test::LetterTokenizer tokenizer(EngineRig::kVocab);
   test::FakeExecutor executor(
       {.num_blocks = 256,
-       .vocab_size = kVocab,
+       .vocab_size = EngineRig::kVocab,
        .next = [](std::span<const TokenId>, uint32_t, const SamplingParams&) -> TokenId {
          const std::runtime_error error(std::string(kLength, 'x'));
          failing_size = kLength + 1;  // copies of the text
@@ -165,11 +165,11 @@ TEST(EngineFailure, AnErrorThatCannotBeCopiedEndsTheRequestsAllTheSame) {
   EngineConfig config;
   config.scheduler.num_blocks = 256;
   config.scheduler.max_model_len = 1024;
-  config.vocab_size = kVocab;
+  config.vocab_size = EngineRig::kVocab;
   Ends ends;
   Engine engine(config, tokenizer, executor, clock);
   const int failed_before = failed_allocations;
-  ASSERT_TRUE(engine.submit(Rig::request(), ends.sink(1)));
+  ASSERT_TRUE(engine.submit(EngineRig::request(), ends.sink(1)));
   const RequestOutput end = ends.wait(1);
   failing_size = 0;
   EXPECT_GT(failed_allocations, failed_before);
@@ -207,7 +207,6 @@ TEST(TenantQueues, CountWhatWaitsOfEach) {
 }
 
 TEST(EndRate, IsOfTheLastEnds) {
-  constexpr Nanos kSecond = 1'000'000'000;
   EndRate rate;
   rate.begin(100 * kSecond);
   EXPECT_DOUBLE_EQ(rate.per_second(110 * kSecond), 0.1) << "as if one ended now";
@@ -221,14 +220,14 @@ TEST(EndRate, IsOfTheLastEnds) {
 }
 
 TEST(Engine, WhatGoesOnIsTakenWhileItDrains) {
-  Rig rig;
+  EngineRig rig;
   rig.executor.set_delay(5'000'000);
-  const auto first = rig.engine->submit(Rig::request(8, 1000), rig.ends.sink(1));
+  const auto first = rig.engine->submit(EngineRig::request(8, 1000), rig.ends.sink(1));
   ASSERT_TRUE(first);
   std::thread drain([&] { EXPECT_TRUE(rig.engine->drain(60'000'000'000)); });
   // Refused once the drain has begun, and the first request lasts until that.
   for (int name = 10;; ++name) {
-    const auto fresh = rig.engine->submit(Rig::request(8, 1), rig.ends.sink(name));
+    const auto fresh = rig.engine->submit(EngineRig::request(8, 1), rig.ends.sink(name));
     if (fresh) {
       std::this_thread::sleep_for(1ms);
       continue;
@@ -236,7 +235,7 @@ TEST(Engine, WhatGoesOnIsTakenWhileItDrains) {
     EXPECT_EQ(fresh.error().code, RequestErrorCode::kShuttingDown);
     break;
   }
-  GenerationRequest more = Rig::request();
+  GenerationRequest more = EngineRig::request();
   more.goes_on = true;
   EXPECT_TRUE(rig.engine->submit(more, rig.ends.sink(2)));
   rig.engine->abort(*first);
@@ -246,8 +245,8 @@ TEST(Engine, WhatGoesOnIsTakenWhileItDrains) {
 }
 
 TEST(Engine, ATenantsPartOfTheQueueIsBounded) {
-  test::LetterTokenizer tokenizer(kVocab);
-  test::FakeExecutor executor({.max_slots = 2, .vocab_size = kVocab, .delay = 10'000'000});
+  test::LetterTokenizer tokenizer(EngineRig::kVocab);
+  test::FakeExecutor executor({.max_slots = 2, .vocab_size = EngineRig::kVocab, .delay = 10'000'000});
   SteadyClock clock;
   EngineConfig config;
   config.scheduler.num_blocks = 256;
@@ -255,7 +254,7 @@ TEST(Engine, ATenantsPartOfTheQueueIsBounded) {
   config.scheduler.max_num_seqs = 2;
   config.scheduler.max_waiting = 9;
   config.max_waiting_per_tenant = 3;
-  config.vocab_size = kVocab;
+  config.vocab_size = EngineRig::kVocab;
   config.check_invariants = true;
   Ends ends;
   Engine engine(config, tokenizer, executor, clock);
@@ -263,7 +262,7 @@ TEST(Engine, ATenantsPartOfTheQueueIsBounded) {
   const auto accepted_of = [&](uint64_t tenant, int tries) {
     const size_t before = accepted.size();
     for (int i = 0; i < tries; ++i) {
-      GenerationRequest request = Rig::request(8, 1000);  // it ends only by an abort
+      GenerationRequest request = EngineRig::request(8, 1000);  // it ends only by an abort
       request.waits_as = tenant;
       if (auto id = engine.submit(request, ends.sink(static_cast<int>(accepted.size())))) {
         accepted.push_back(*id);
@@ -279,7 +278,7 @@ TEST(Engine, ATenantsPartOfTheQueueIsBounded) {
   EXPECT_EQ(accepted_of(2, 20), 3);
   EXPECT_EQ(accepted_of(3, 20), 3) << "until the whole queue is full";
   EXPECT_GE(engine.retry_after(), 1U);
-  GenerationRequest wide = Rig::request();
+  GenerationRequest wide = EngineRig::request();
   wide.n = 6;
   const auto never = engine.submit(wide, ends.sink(1000));
   ASSERT_FALSE(never);

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/units.h"
+
 namespace quire::engine {
 namespace {
 
-constexpr Nanos kMillisecond = 1'000'000;
+using test::kMillisecond;
 
 /// Each step takes a millisecond.
 StepCost one_millisecond(const backend::StepWork& /*work*/) { return {.device = 9e5, .host = 1e5}; }

@@ -19,11 +19,11 @@
 #include "engine/step_trace.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/letter_tokenizer.h"
+#include "tests/support/units.h"
 
 namespace quire::test {
 
 inline constexpr uint32_t kVocab = 256;
-inline constexpr Nanos kSecond = 1'000'000'000;
 
 /// Collects the news of many requests and waits for their ends.
 class Inbox {

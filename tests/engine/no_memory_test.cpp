@@ -19,16 +19,16 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::allocations_left;
-using Rig = test::EngineRig;
+using test::EngineRig;
 
 TEST(NoMemory, AnAbortNeedsNone) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
   constexpr uint64_t kRequests = 100;
-  Rig rig;
+  EngineRig rig;
   rig.executor.set_delay(100'000'000);  // all are there while they run
   std::vector<RequestId> ids;
   for (uint64_t i = 0; i < kRequests; ++i) {
-    const auto id = rig.engine->submit(Rig::request(8, 1000), rig.ends.sink(i));
+    const auto id = rig.engine->submit(EngineRig::request(8, 1000), rig.ends.sink(i));
     ASSERT_TRUE(id);
     ids.push_back(*id);
   }
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(NoMemory, Drop,
 TEST_P(Drop, TakesItsSequencesOutOfEverything) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
   const auto [eviction, n, beams] = GetParam();
-  Rig rig;
+  EngineRig rig;
   rig.config.scheduler.eviction = eviction;
   rig.config.scheduler.scheduling = control::SchedulingKind::kFair;
   rig.config.max_waiting_per_tenant = 8;
@@ -69,7 +69,7 @@ TEST_P(Drop, TakesItsSequencesOutOfEverything) {
   rig.engine =
       std::make_unique<Engine>(rig.config, rig.tokenizer, rig.executor, rig.clock, nullptr, nullptr, &record);
   for (uint64_t i = 0; i < 10; ++i) {
-    GenerationRequest request = Rig::request(100, 200);
+    GenerationRequest request = EngineRig::request(100, 200);
     request.n = beams ? std::max(n, 2U) : n;
     request.beam_search = beams;
     request.waits_as = 7;
@@ -105,7 +105,7 @@ class FailingStart final : public WarmStart {
 
 TEST(NoMemory, TheEngineEndsThoughNothingCanBeWritten) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
-  Rig rig;
+  EngineRig rig;
   StepTrace trace("/dev/full");
   record::RunWriter record("/dev/null");
   FailingStart warm;
@@ -113,7 +113,7 @@ TEST(NoMemory, TheEngineEndsThoughNothingCanBeWritten) {
   rig.engine = std::make_unique<Engine>(rig.config, rig.tokenizer, rig.executor, rig.clock, &trace, nullptr,
                                         &record, &warm);
   rig.executor.set_delay(1'000'000);
-  ASSERT_TRUE(rig.engine->submit(Rig::request(8, 1000), [&rig](RequestOutput output) {
+  ASSERT_TRUE(rig.engine->submit(EngineRig::request(8, 1000), [&rig](RequestOutput output) {
     const bool done = output.done;
     rig.ends.put(1, std::move(output));
     if (done) allocations_left = 0;  // of the engine's thread, for good

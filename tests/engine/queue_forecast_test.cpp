@@ -8,13 +8,14 @@
 
 #include "base/rng.h"
 #include "tests/engine/virtual_machine.h"
+#include "tests/support/units.h"
 
 namespace quire::engine {
 namespace {
 
-using test::VirtualMachine;
+using test::kMillisecond;
 
-constexpr Nanos kMillisecond = 1'000'000;
+using test::VirtualMachine;
 
 /// A machine whose requests are foreseen when they arrive.
 struct Foreseen {

@@ -5,13 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/virtual_machine.h"
+#include "tests/support/units.h"
 
 namespace quire::engine {
 namespace {
 
-using test::VirtualMachine;
+using test::kMillisecond;
 
-constexpr Nanos kMillisecond = 1'000'000;
+using test::VirtualMachine;
 
 /// Of prompts that have so many tokens at most; 8 sequences may run.
 StepBudget budget_of(uint32_t most, uint32_t context_cost = 0) {

@@ -19,17 +19,17 @@ using test::FailingTokenizer;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr uint32_t kVocab = 256;
+constexpr uint32_t kTokens = 256;
 constexpr uint32_t kGoodVocab = 200;  // below kBad
 constexpr uint64_t kVictim = 3;       // the seed of the request that fails
 constexpr uint64_t kRequests = 6;
 
-struct Rig {
-  explicit Rig(const test::NextToken& next, bool flush_fails = false, Nanos delay = 0)
-      : tokenizer(kVocab, flush_fails), executor({.vocab_size = kVocab, .next = next, .delay = delay}) {
+struct FailureRig {
+  explicit FailureRig(const test::NextToken& next, bool flush_fails = false, Nanos delay = 0)
+      : tokenizer(kTokens, flush_fails), executor({.vocab_size = kTokens, .next = next, .delay = delay}) {
     config.scheduler.num_blocks = 256;
     config.scheduler.max_model_len = 1024;
-    config.vocab_size = kVocab;
+    config.vocab_size = kTokens;
     config.check_invariants = true;
     engine = std::make_unique<Engine>(config, tokenizer, executor, clock);
   }
@@ -96,7 +96,7 @@ test::NextToken one_bad_token(uint32_t choice) {
 }
 
 TEST(TokenizerFailure, InThePrompt) {
-  Rig rig(good_tokens());
+  FailureRig rig(good_tokens());
   rig.submit_all(2, [](GenerationRequest& request) {
     if (request.sampling.seed == kVictim) request.prompt.back() = FailingTokenizer::kBad;
   });
@@ -104,19 +104,19 @@ TEST(TokenizerFailure, InThePrompt) {
 }
 
 TEST(TokenizerFailure, InAnAnswer) {
-  Rig rig(one_bad_token(0));
+  FailureRig rig(one_bad_token(0));
   rig.submit_all(1, {});
   rig.expect_one_failure("the token has no text");
 }
 
 TEST(TokenizerFailure, InOneOfSeveralAnswersEndsAllOfThem) {
-  Rig rig(one_bad_token(2));
+  FailureRig rig(one_bad_token(2));
   rig.submit_all(4, {});
   rig.expect_one_failure("the token has no text");
 }
 
 TEST(TokenizerFailure, AtTheEndOfAnAnswer) {
-  Rig rig(good_tokens(), true);
+  FailureRig rig(good_tokens(), true);
   rig.submit_all(1, {});
   for (uint64_t seed = 0; seed < kRequests; ++seed) {
     const RequestOutput end = rig.ends.wait(seed);
@@ -127,7 +127,7 @@ TEST(TokenizerFailure, AtTheEndOfAnAnswer) {
 }
 
 TEST(TokenizerFailure, WhenARequestIsAborted) {
-  Rig rig(good_tokens(), true, 2'000'000);
+  FailureRig rig(good_tokens(), true, 2'000'000);
   const auto ids = rig.submit_all(2, [](GenerationRequest& request) { request.max_tokens = 1000; });
   for (const auto& [seed, id] : ids) rig.engine->abort(id);
   for (const auto& [seed, id] : ids) {

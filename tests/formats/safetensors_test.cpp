@@ -38,13 +38,13 @@ std::string file_of(std::string_view header, size_t data_bytes) {
   return bytes;
 }
 
-std::filesystem::path stored(std::string_view bytes) {
+std::filesystem::path stored_tensors(std::string_view bytes) {
   const auto path = test::temp_dir() / "model.safetensors";
   write_bytes(path, bytes);
   return path;
 }
 
-std::string error_of(const std::function<void()>& body) {
+std::string error_in(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -54,9 +54,9 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-std::string open_error(std::string_view bytes) {
-  const auto path = stored(bytes);
-  const std::string message = error_of([&] { Safetensors::open(path); });
+std::string refusal(std::string_view bytes) {
+  const auto path = stored_tensors(bytes);
+  const std::string message = error_in([&] { Safetensors::open(path); });
   if (message != "no error") {
     EXPECT_THAT(message, HasSubstr(path.string()));
   }
@@ -64,7 +64,7 @@ std::string open_error(std::string_view bytes) {
 }
 
 std::string header_error(std::string_view header, size_t data_bytes) {
-  return open_error(file_of(header, data_bytes));
+  return refusal(file_of(header, data_bytes));
 }
 
 TEST(Safetensors, ReadsWhatItWrote) {
@@ -95,7 +95,7 @@ TEST(Safetensors, ReadsWhatItWrote) {
   EXPECT_EQ(file.at("scalar").num_elements(), 1U);
   EXPECT_EQ(file.at("empty").num_bytes(), 0U);
   EXPECT_EQ(file.find("c"), nullptr);
-  EXPECT_THAT(error_of([&] { file.at("c"); }), HasSubstr("t.safetensors: tensor 'c' is missing"));
+  EXPECT_THAT(error_in([&] { file.at("c"); }), HasSubstr("t.safetensors: tensor 'c' is missing"));
 }
 
 TEST(Safetensors, WriterRefusesTheWrongNumberOfBytesAndLeavesNoFile) {
@@ -103,18 +103,18 @@ TEST(Safetensors, WriterRefusesTheWrongNumberOfBytesAndLeavesNoFile) {
   {
     SafetensorsWriter writer(dir / "a", {{"x", DType::kF32, {2}}});
     writer.append(std::vector<std::byte>(4));
-    EXPECT_THAT(error_of([&] { writer.finish(); }), HasSubstr("4 bytes of data where 8 were announced"));
+    EXPECT_THAT(error_in([&] { writer.finish(); }), HasSubstr("4 bytes of data where 8 were announced"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir));
-  EXPECT_THAT(error_of([&] { write_safetensors(dir / "no" / "file", {}); }), HasSubstr("cannot be written"));
+  EXPECT_THAT(error_in([&] { write_safetensors(dir / "no" / "file", {}); }), HasSubstr("cannot be written"));
 }
 
 TEST(Safetensors, HeaderErrorsSayWhereAndWhat) {
-  EXPECT_THAT(open_error(""), HasSubstr("empty"));
-  EXPECT_THAT(open_error("1234567"), HasSubstr("7 bytes, too short"));
-  EXPECT_THAT(open_error(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10)),
+  EXPECT_THAT(refusal(""), HasSubstr("empty"));
+  EXPECT_THAT(refusal("1234567"), HasSubstr("7 bytes, too short"));
+  EXPECT_THAT(refusal(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10)),
               HasSubstr("at byte 0: the header claims a length"));
-  EXPECT_THAT(open_error(std::string("\x03\0\0\0\0\0\0\0{}", 10)),
+  EXPECT_THAT(refusal(std::string("\x03\0\0\0\0\0\0\0{}", 10)),
               HasSubstr("at byte 0: the header claims a length"));
   EXPECT_THAT(header_error("[]", 0), HasSubstr("at byte 8"));
   EXPECT_THAT(header_error("", 0), HasSubstr("at byte 8"));
@@ -190,19 +190,19 @@ TEST(Safetensors, HolesAreRefused) {
 }
 
 TEST(Safetensors, OddDTypesAreRefusedWhenAskedFor) {
-  const Safetensors file = Safetensors::open(stored(file_of(
+  const Safetensors file = Safetensors::open(stored_tensors(file_of(
       R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"BOOL","shape":[2],"data_offsets":[4,6]}} )",
       6)));
   EXPECT_EQ(file.at("b").dtype, DType::kU8);
-  EXPECT_THAT(error_of([&] { file.at("a"); }), HasSubstr("tensor 'a' has dtype F8_E4M3"));
-  EXPECT_THAT(error_of([&] { file.find("a"); }), HasSubstr("tensor 'a' has dtype F8_E4M3"));
+  EXPECT_THAT(error_in([&] { file.at("a"); }), HasSubstr("tensor 'a' has dtype F8_E4M3"));
+  EXPECT_THAT(error_in([&] { file.find("a"); }), HasSubstr("tensor 'a' has dtype F8_E4M3"));
 }
 
 TEST(Safetensors, MisalignedDataIsCopied) {
   const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   for (size_t pad = 0; pad < 8; ++pad) {
     const std::string bytes = file_of(header + std::string(pad, ' '), 8);
-    const Safetensors file = Safetensors::open(stored(bytes));
+    const Safetensors file = Safetensors::open(stored_tensors(bytes));
     const TensorView& a = file.at("a");
     EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data) % 4, 0U);
     EXPECT_EQ(std::memcmp(a.data, bytes.data() + bytes.size() - 8, 8), 0);
@@ -211,15 +211,15 @@ TEST(Safetensors, MisalignedDataIsCopied) {
 
 // What lies aligned may be read again from its file; a copy has no file behind it and must stay.
 TEST(Safetensors, ReleasedTensorsKeepTheirValues) {
-  constexpr size_t kBytes = 1 << 20;  // many pages
-  const std::string header =
-      fmt::format(R"({{"a":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})", kBytes / 4, kBytes);
+  constexpr size_t kDataBytes = 1 << 20;  // many pages
+  const std::string header = fmt::format(R"({{"a":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})",
+                                         kDataBytes / 4, kDataBytes);
   for (size_t pad = 0; pad < 4; ++pad) {
-    const std::string bytes = file_of(header + std::string(pad, ' '), kBytes);
-    const Safetensors file = Safetensors::open(stored(bytes));
+    const std::string bytes = file_of(header + std::string(pad, ' '), kDataBytes);
+    const Safetensors file = Safetensors::open(stored_tensors(bytes));
     const TensorView& a = file.at("a");
     file.release(a);
-    EXPECT_EQ(std::memcmp(a.data, bytes.data() + bytes.size() - kBytes, kBytes), 0) << pad;
+    EXPECT_EQ(std::memcmp(a.data, bytes.data() + bytes.size() - kDataBytes, kDataBytes), 0) << pad;
   }
 }
 
@@ -251,8 +251,8 @@ TEST(Safetensors, PipesAndLinksAreWrittenToAsTheyAre) {
     SafetensorsWriter writer(dir / "link", {{"x", DType::kF32, {2}}});
   }
   EXPECT_TRUE(std::filesystem::exists(dir / "target"));
-  EXPECT_THAT(error_of([&] { write_safetensors(dir, {{"a", view}}); }), HasSubstr("cannot be written"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(error_in([&] { write_safetensors(dir, {{"a", view}}); }), HasSubstr("cannot be written"));
+  EXPECT_THAT(error_in([&] {
                 write_safetensors("/dev/full", {{"a", view}});
               }),
               HasSubstr("/dev/full: cannot be written"));
@@ -260,10 +260,10 @@ TEST(Safetensors, PipesAndLinksAreWrittenToAsTheyAre) {
 
 TEST(Safetensors, NoSuchFile) {
   const auto dir = test::temp_dir();
-  EXPECT_THAT(error_of([&] { Safetensors::open(dir); }), HasSubstr("neither model.safetensors nor"));
-  EXPECT_THAT(error_of([&] { Safetensors::open(dir / "x.safetensors"); }),
+  EXPECT_THAT(error_in([&] { Safetensors::open(dir); }), HasSubstr("neither model.safetensors nor"));
+  EXPECT_THAT(error_in([&] { Safetensors::open(dir / "x.safetensors"); }),
               HasSubstr("x.safetensors: No such"));
-  EXPECT_THAT(error_of([&] { MappedFile("/dev/zero"); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(error_in([&] { MappedFile("/dev/zero"); }), HasSubstr("not a regular file"));
 }
 
 class Sharded : public testing::Test {
@@ -280,7 +280,7 @@ class Sharded : public testing::Test {
   }
   void index(std::string_view text) { write_bytes(dir_ / "model.safetensors.index.json", text); }
   std::string error() {
-    return error_of([&] { Safetensors::open(dir_); });
+    return error_in([&] { Safetensors::open(dir_); });
   }
   std::filesystem::path dir_ = test::temp_dir();
 };
@@ -317,7 +317,7 @@ TEST(Safetensors, MutatedFilesNeverCrash) {
   }
   header += "}";
   const std::string good = file_of(header, 6 * 32);
-  ASSERT_NO_THROW(Safetensors::open(stored(good)));
+  ASSERT_NO_THROW(Safetensors::open(stored_tensors(good)));
 
   SplitMix64 rng(7);
   const auto path = test::temp_dir() / "mutated.safetensors";

@@ -12,16 +12,16 @@
 namespace quire::grammar {
 namespace {
 
-struct Case {
+struct TagCase {
   const char* name;
   const char* tag;
   std::vector<std::string> yes;
   std::vector<std::string> no;
 };
 
-void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
+void PrintTo(const TagCase& each, std::ostream* out) { *out << each.name; }
 
-class StructuralTag : public testing::TestWithParam<Case> {};
+class StructuralTag : public testing::TestWithParam<TagCase> {};
 
 TEST_P(StructuralTag, PermitsItsTextsAndNoOthers) {
   const auto grammar = structural_tag_grammar(boost::json::parse(GetParam().tag));
@@ -30,7 +30,7 @@ TEST_P(StructuralTag, PermitsItsTextsAndNoOthers) {
   expect_texts(*grammar, GetParam().yes, GetParam().no);
 }
 
-const Case kCases[] = {
+const TagCase kTagCases[] = {
     {"Structures",
      R"({"type": "structural_tag", "structures": [
           {"begin": "<function=f>", "schema": {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object",
@@ -91,7 +91,7 @@ const Case kCases[] = {
      {"[x],[x]"}},
     {"AnyText", R"({"format": {"type": "any_text"}})", {"", "a\n\xC3\xA9"}, {}},
 };
-INSTANTIATE_TEST_SUITE_P(Formats, StructuralTag, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Formats, StructuralTag, testing::ValuesIn(kTagCases),
                          [](const auto& each) { return each.param.name; });
 
 TEST(StructuralTags, RefuseByPlaceWhatTheyCannotEnforce) {

@@ -188,14 +188,14 @@ struct Model {
   }
 };
 
-struct File {
+struct TokenizerFile {
   const char* path;
   int most_lacking = 0;
 };
 
-void PrintTo(const File& file, std::ostream* out) { *out << file.path; }
+void PrintTo(const TokenizerFile& file, std::ostream* out) { *out << file.path; }
 
-class Tokenizers : public testing::TestWithParam<File> {};
+class Tokenizers : public testing::TestWithParam<TokenizerFile> {};
 
 TEST_P(Tokenizers, WhatAGrammarPermitsPassesTokenByToken) {
   QUIRE_NEEDS_XGRAMMAR();
@@ -294,13 +294,14 @@ TEST(Tokenizers, CountedStringsHaveTheMasksOfAnAutomaton) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, Tokenizers,
-                         testing::Values(File{"tokenizer-hf-json/gpt2_tokenizer.json"},
-                                         File{"tokenizer-hf-json/llama_tokenizer.json"},
-                                         File{"tokenizer-hf-json/tinystories_bpe4096_tokenizer.json", 55},
-                                         File{"tokenizer-llama2/tokenizer.model"},
-                                         File{"tokenizer-llama3/tokenizer.model"},
-                                         File{"tokenizer-llama-cpp/ggml-vocab-gpt-2.gguf"},
-                                         File{"tokenizer-llama-cpp/ggml-vocab-llama-spm.gguf"}),
+                         testing::Values(TokenizerFile{"tokenizer-hf-json/gpt2_tokenizer.json"},
+                                         TokenizerFile{"tokenizer-hf-json/llama_tokenizer.json"},
+                                         TokenizerFile{"tokenizer-hf-json/tinystories_bpe4096_tokenizer.json",
+                                                       55},
+                                         TokenizerFile{"tokenizer-llama2/tokenizer.model"},
+                                         TokenizerFile{"tokenizer-llama3/tokenizer.model"},
+                                         TokenizerFile{"tokenizer-llama-cpp/ggml-vocab-gpt-2.gguf"},
+                                         TokenizerFile{"tokenizer-llama-cpp/ggml-vocab-llama-spm.gguf"}),
                          [](const auto& of) {
                            std::string name;
                            for (const char* c = of.param.path; *c != '\0'; ++c) {

@@ -10,9 +10,9 @@
 namespace quire::test {
 namespace {
 
-constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16,
-                                     WeightFormat::kInt8, WeightFormat::kInt4};
+constexpr DType kPackedFrom[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr WeightFormat kPackedTo[] = {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16,
+                                      WeightFormat::kInt8, WeightFormat::kInt4};
 
 class Pack : public PerLevel {
  protected:
@@ -51,7 +51,7 @@ TEST_P(Pack, SameVersionSameBytes) {
   const std::vector<float> values = random_floats(7, 40 * 100);
   const OwnedTensor tensor(values, DType::kBF16, {40, 100});
   std::vector<uint64_t> digests;
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kPackedTo) {
     const kernels::PackedMatrix packed(context_, tensor.view, format);
     uint64_t digest = 0;
     for (const std::byte byte : packed.bytes()) {
@@ -64,13 +64,13 @@ TEST_P(Pack, SameVersionSameBytes) {
 }
 
 TEST_P(Pack, GivesTheBytesOfTheReference) {
-  for (const DType from : kFloatTypes) {
+  for (const DType from : kPackedFrom) {
     for (const size_t n : {1, 8, 31, 32, 33, 100}) {
       for (const size_t k : {1, 2, 15, 16, 17, 31, 64, 101, 256, 513, 1000}) {
         const auto shape = {static_cast<int64_t>(n), static_cast<int64_t>(k)};
         const OwnedTensor usual(random_floats(n * 1000 + k, n * k), from, shape);
         const OwnedTensor unusual(values_of_all_sizes(n * 1000 + k, n * k), from, shape);
-        for (const WeightFormat format : kFormats) {
+        for (const WeightFormat format : kPackedTo) {
           for (const TensorView& view : {usual.view, unusual.view}) {
             ASSERT_TRUE(same_bytes(kernels::PackedMatrix(context_, view, format),
                                    kernels::PackedMatrix(reference_, view, format)))
@@ -112,7 +112,7 @@ TEST_P(Pack, ReadsNothingBehindARow) {
     for (size_t i = 0; i < k; ++i) bits[i] = f32_to_bf16(values[i]);
     const TensorView view{
         DType::kBF16, {1, static_cast<int64_t>(k)}, reinterpret_cast<const std::byte*>(bits.data())};
-    for (const WeightFormat format : kFormats) {
+    for (const WeightFormat format : kPackedTo) {
       EXPECT_TRUE(same_bytes(kernels::PackedMatrix(context_, view, format),
                              kernels::PackedMatrix(reference_, view, format)));
     }
@@ -123,7 +123,7 @@ TEST_P(Pack, OfPartsIsThatOfTheWhole) {
   constexpr size_t kK = 70;
   const std::vector<float> values = random_floats(3, 150 * kK);
   const OwnedTensor whole(values, DType::kBF16, {150, kK});
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kPackedTo) {
     for (const size_t cut : {1, 31, 32, 75, 149}) {
       std::vector<TensorView> parts(3, whole.view);
       parts[0].shape[0] = static_cast<int64_t>(cut);
@@ -151,7 +151,7 @@ TEST_P(Pack, OfPartsOfTwoTypes) {
   const OwnedTensor second({values.begin() + 20 * kK, values.end()}, DType::kBF16, {30, kK});
   const OwnedTensor whole(rounded, DType::kF32, {50, kK});
   const std::vector<TensorView> parts = {first.view, second.view};
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kPackedTo) {
     EXPECT_TRUE(same_bytes(kernels::PackedMatrix(context_, parts, format),
                            kernels::PackedMatrix(context_, whole.view, format)));
   }
@@ -160,10 +160,10 @@ TEST_P(Pack, OfPartsOfTwoTypes) {
 TEST_P(Pack, SaysWhetherAllIsFinite) {
   constexpr size_t kN = 70;
   constexpr size_t kK = 100;
-  for (const DType dtype : kFloatTypes) {
+  for (const DType dtype : kPackedFrom) {
     std::vector<float> values = random_floats(5, kN * kK);
     values[17] = dtype == DType::kF16 ? 65504.0F : std::numeric_limits<float>::max() / 2;
-    for (const WeightFormat format : kFormats) {
+    for (const WeightFormat format : kPackedTo) {
       EXPECT_TRUE(
           kernels::PackedMatrix(context_, OwnedTensor(values, dtype, {kN, kK}).view, format).finite());
       for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
@@ -182,7 +182,7 @@ TEST_P(Pack, SaysWhetherAllIsFinite) {
 TEST_P(Pack, OfBytesIsTheSameMatrix) {
   const std::vector<float> values = random_floats(6, 50 * 70);
   const std::vector<float> x = random_floats(7, 3 * 70);
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kPackedTo) {
     const kernels::PackedMatrix packed(context_, OwnedTensor(values, DType::kBF16, {50, 70}).view, format);
     EXPECT_EQ(kernels::PackedMatrix::bytes_of(50, 70, format), packed.num_bytes());
     const kernels::PackedMatrix again(50, 70, format, packed.bytes().data(), true);

@@ -61,7 +61,7 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
   return worst;
 }
 
-constexpr float kTolerance = 2e-4F;
+constexpr float kGgufTolerance = 2e-4F;
 constexpr auto kFixtures = "tests/model/fixtures";
 constexpr auto kGgufFixtures = "tests/model/gguf_fixtures";
 
@@ -137,7 +137,7 @@ TEST_P(FixtureGguf, ThereAndBack) {
   expect_same_config(formats::load_model_config(dir), formats::load_model_config(gguf));
   const auto logits = logits_of(gguf, golden, longest);
   const float difference = largest_difference(logits, expected);
-  EXPECT_LE(difference, kTolerance);
+  EXPECT_LE(difference, kGgufTolerance);
   EXPECT_LE(largest_difference(logits, logits_of(dir, golden, longest)), 1e-5F);
   RecordProperty("difference", fmt::format("{}", difference));
 
@@ -170,7 +170,7 @@ TEST_P(LlamaCppGguf, ComputesWhatTransformersDoes) {
   const Golden golden(dir);
   const auto direct = logits_of(dir / "model.gguf", golden);
   const float difference = largest_difference(direct, golden.logits);
-  EXPECT_LE(difference, kTolerance);
+  EXPECT_LE(difference, kGgufTolerance);
   RecordProperty("difference", fmt::format("{}", difference));
   const auto converted = test::temp_dir() / "hf";
   formats::gguf_to_directory(dir / "model.gguf", converted, std::nullopt);
@@ -375,7 +375,7 @@ TEST(GgufExperts, OfOldFilesAreTensorsOfTheirOwn) {
   for (const auto bytes : data) writer.append(bytes);
   writer.finish();
   const Golden golden(dir);
-  EXPECT_LE(largest_difference(logits_of(split, golden), golden.logits), kTolerance);
+  EXPECT_LE(largest_difference(logits_of(split, golden), golden.logits), kGgufTolerance);
 }
 
 TEST(GgufExperts, QuantizedAreTheirDequantizedForm) {

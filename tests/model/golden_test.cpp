@@ -65,11 +65,11 @@ float largest_difference(std::span<const float> a, std::span<const float> b) {
 
 using Case = std::tuple<const char*, kernels::IsaLevel, uint32_t>;
 
-constexpr auto kFixtures = "tests/model/fixtures";
+constexpr auto kGoldenFixtures = "tests/model/fixtures";
 
 /// Those made by tools/make_golden.py are in the repository, the others in the shared data.
 std::filesystem::path model_dir(const char* name) {
-  const auto own = std::filesystem::path(kFixtures) / name;
+  const auto own = std::filesystem::path(kGoldenFixtures) / name;
   return std::filesystem::exists(own) ? own : test::data_dir() / "golden-models" / name;
 }
 
@@ -160,7 +160,7 @@ TEST_P(GoldenModelThreads, DoNotMatter) {
 std::vector<const char*> fixtures() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out;
-    for (const auto& entry : std::filesystem::directory_iterator(kFixtures)) {
+    for (const auto& entry : std::filesystem::directory_iterator(kGoldenFixtures)) {
       if (std::filesystem::exists(entry.path() / "expected.safetensors"))
         out.push_back(entry.path().filename());
     }
@@ -173,7 +173,7 @@ std::vector<const char*> fixtures() {
 }
 
 TEST(SlidingWindow, OfACallerIsAsTheModelsOwn) {
-  const std::filesystem::path own = std::filesystem::path(kFixtures) / "mistral-odd";
+  const std::filesystem::path own = std::filesystem::path(kGoldenFixtures) / "mistral-odd";
   const std::filesystem::path all = std::filesystem::path(testing::TempDir()) / "mistral-that-sees-all";
   std::filesystem::remove_all(all);
   std::filesystem::copy(own, all);

@@ -18,7 +18,7 @@ namespace {
 
 using backend::cpu::Linear;
 
-struct Loaded {
+struct PackedSizes {
   std::map<std::string, uint64_t> packed;
   uint64_t expert_bytes = 0;
 
@@ -35,8 +35,8 @@ struct Loaded {
   void add(const Buffer& vector) { packed["f32"] += vector.size(); }
 };
 
-Loaded sizes_of(const backend::cpu::ModelWeights& weights) {
-  Loaded out;
+PackedSizes sizes_of(const backend::cpu::ModelWeights& weights) {
+  PackedSizes out;
   for (const backend::cpu::LayerWeights& layer : weights.layers) {
     for (const Linear* each : {&layer.qkv, &layer.o, &layer.ffn.gate_up, &layer.ffn.down}) out.add(*each);
     for (const Buffer* each : {&layer.attention_norm, &layer.q_norm, &layer.k_norm,
@@ -60,7 +60,7 @@ void expect_as_loaded(const std::filesystem::path& model, WeightFormat format, b
   const backend::cpu::WeightSetting setting{
       .compute = config.dtype, .format = format, .own_blocks = own_blocks};
   const backend::cpu::ModelWeights weights = load_weights(model, config, setting, context);
-  const Loaded loaded = sizes_of(weights);
+  const PackedSizes loaded = sizes_of(weights);
   const auto file = formats::Checkpoint::open(model);
   const backend::cpu::WeightSizes sizes = backend::cpu::weight_sizes(config, format, file.get(), own_blocks);
   EXPECT_EQ(sizes.packed, loaded.packed);

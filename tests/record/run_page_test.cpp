@@ -28,7 +28,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-std::filesystem::path log_file() {
+std::filesystem::path log_of_page() {
   static const std::filesystem::path folder = test::temp_dir();
   return folder / "page.log";
 }
@@ -94,7 +94,7 @@ struct Pool {
 };
 
 RunTimeline timeline_of(uint64_t first = 1, uint64_t last = UINT64_MAX, const TimelineLimits& limits = {}) {
-  RunReader reader(log_file());
+  RunReader reader(log_of_page());
   return read_timeline(reader, first, last, limits);
 }
 
@@ -104,7 +104,7 @@ TEST(RunTimeline, ThePoolIsWhatTheSchedulerHad) {
   uint64_t host = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    const test::RandomRun run = test::record_random_run(log_file(), seed);
+    const test::RandomRun run = test::record_random_run(log_of_page(), seed);
     if (run.steps == 0) continue;
     const RunTimeline timeline = timeline_of();
     ASSERT_EQ(timeline.last, run.steps);
@@ -143,11 +143,11 @@ TEST(RunTimeline, ThePoolIsWhatTheSchedulerHad) {
 /// Against the scheduler at the end of runs of every length.
 TEST(RunTimeline, CachedIsWhatTheSchedulerHadCached) {
   for (uint64_t seed = 0; seed < (test::kSanitized ? 3 : 12); ++seed) {
-    const uint64_t steps = test::record_random_run(log_file(), seed).steps;
+    const uint64_t steps = test::record_random_run(log_of_page(), seed).steps;
     std::vector<uint32_t> later;
     for (uint64_t most = 1; most <= steps; most += 3) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", steps " << most);
-      const test::RandomRun run = test::record_random_run(log_file(), seed, most);
+      const test::RandomRun run = test::record_random_run(log_of_page(), seed, most);
       const RunTimeline timeline = timeline_of();
       Stream blocks(timeline.blocks);
       Pool pool;
@@ -159,7 +159,7 @@ TEST(RunTimeline, CachedIsWhatTheSchedulerHadCached) {
 
 TEST(RunTimeline, APartIsThatPartOfTheWhole) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const uint64_t steps = test::record_random_run(log_file(), seed).steps;
+    const uint64_t steps = test::record_random_run(log_of_page(), seed).steps;
     if (steps < 30) continue;
     const RunTimeline whole = timeline_of();
     const uint64_t first = 1 + seed % 17;
@@ -196,7 +196,7 @@ TEST(RunTimeline, APartIsThatPartOfTheWhole) {
 }
 
 TEST(RunTimeline, EndsAtItsLimitsAndSaysSo) {
-  const uint64_t steps = test::record_random_run(log_file(), 3).steps;
+  const uint64_t steps = test::record_random_run(log_of_page(), 3).steps;
   ASSERT_GT(steps, 60U);
   const RunTimeline few = timeline_of(1, UINT64_MAX, {.steps = 25});
   EXPECT_EQ(few.last, 25U);
@@ -211,7 +211,7 @@ TEST(RunTimeline, EndsAtItsLimitsAndSaysSo) {
 }
 
 TEST(RunTimeline, PhasesAreOneAfterTheOther) {
-  const test::RandomRun run = test::record_random_run(log_file(), 8);
+  const test::RandomRun run = test::record_random_run(log_of_page(), 8);
   const RunTimeline timeline = timeline_of();
   std::vector<uint32_t> running(run.steps);
   std::vector<uint32_t> waiting(run.steps);
@@ -246,8 +246,8 @@ json::object data_of(const std::string& html) {
 }
 
 TEST(RunPage, IsOneFileThatFetchesNothing) {
-  test::record_random_run(log_file(), 3);
-  const std::string html = make_page(log_file(), sim::try_replay(log_file())).html;
+  test::record_random_run(log_of_page(), 3);
+  const std::string html = make_page(log_of_page(), sim::try_replay(log_of_page())).html;
   EXPECT_THAT(html, HasSubstr("default-src 'none'"));
   for (const char* outside :
        {"http:", "https:", "src=", "@import", "url(", "@STYLE@", "@SCRIPT@", "@DATA@"}) {
@@ -256,8 +256,8 @@ TEST(RunPage, IsOneFileThatFetchesNothing) {
 }
 
 TEST(RunPage, HasTheRunInIt) {
-  const test::RandomRun run = test::record_random_run(log_file(), 3);
-  const Page page = make_page(log_file(), sim::try_replay(log_file()));
+  const test::RandomRun run = test::record_random_run(log_of_page(), 3);
+  const Page page = make_page(log_of_page(), sim::try_replay(log_of_page()));
   const json::object data = data_of(page.html);
   EXPECT_EQ(page.run_steps, run.steps);
   EXPECT_EQ(data.at("first").to_number<uint64_t>(), 1U);
@@ -265,7 +265,7 @@ TEST(RunPage, HasTheRunInIt) {
   EXPECT_EQ(data.at("config").at("num_blocks").to_number<uint32_t>(), run.config.num_blocks);
   EXPECT_TRUE(data.at("check").at("same").as_bool());
   const json::array& requests = data.at("requests").as_array();
-  EXPECT_EQ(requests.size(), tell_run(log_file()).sequences.size());
+  EXPECT_EQ(requests.size(), tell_run(log_of_page()).sequences.size());
   EXPECT_EQ(requests[0].at("id"), "0");
   EXPECT_EQ(requests[0].at("name"), "seq-0");
   EXPECT_FALSE(requests[0].at("lines").as_array().empty());
@@ -288,7 +288,7 @@ TEST(RunPage, TextOfOthersStaysText) {
   config.max_num_batched_tokens = 64;
   control::Scheduler scheduler(config);
   {
-    RunWriter writer(log_file());
+    RunWriter writer(log_of_page());
     writer.begin(config);
     scheduler.listen(&writer, &writer);
     for (SeqId id = 0; id < std::size(hostile); ++id) {
@@ -303,7 +303,7 @@ TEST(RunPage, TextOfOthersStaysText) {
     static_cast<void>(scheduler.plan());
     writer.flush();
   }
-  const std::string html = make_page(log_file(), sim::try_replay(log_file())).html;
+  const std::string html = make_page(log_of_page(), sim::try_replay(log_of_page())).html;
   const std::filesystem::path harmless = test::temp_dir() / "harmless.log";
   test::record_random_run(harmless, 3);
   const std::string plain = make_page(harmless, sim::try_replay(harmless)).html;
@@ -317,27 +317,27 @@ TEST(RunPage, TextOfOthersStaysText) {
 }
 
 TEST(RunPage, BeginsWithTheRequestAskedFor) {
-  const uint64_t steps = test::record_random_run(log_file(), 3).steps;
+  const uint64_t steps = test::record_random_run(log_of_page(), 3).steps;
   PageOptions options;
   options.request = "seq-9";
-  const json::object data = data_of(make_page(log_file(), sim::try_replay(log_file()), options).html);
+  const json::object data = data_of(make_page(log_of_page(), sim::try_replay(log_of_page()), options).html);
   const auto chosen = data.at("selected").to_number<size_t>();
   EXPECT_EQ(data.at("requests").at(chosen).at("name"), "seq-9");
   options.request = "seq-999";
-  EXPECT_THROW(make_page(log_file(), sim::try_replay(log_file()), options), Error);
+  EXPECT_THROW(make_page(log_of_page(), sim::try_replay(log_of_page()), options), Error);
   options.request = "9";
   options.first = steps - 5;
   options.last = steps - 2;
-  const Page page = make_page(log_file(), sim::try_replay(log_file()), options);
+  const Page page = make_page(log_of_page(), sim::try_replay(log_of_page()), options);
   EXPECT_EQ(page.first, steps - 5);
   EXPECT_EQ(page.last, steps - 2);
 }
 
 /// Its whole life, whatever steps the page shows.
 TEST(RunPage, HasTheWholeLifeOfTheRequestAskedFor) {
-  const uint64_t steps = test::record_random_run(log_file(), 3).steps;
+  const uint64_t steps = test::record_random_run(log_of_page(), 3).steps;
   ASSERT_GT(steps, 60U);
-  const RunStory story = tell_run(log_file(), [](SeqId, std::string_view) { return true; });
+  const RunStory story = tell_run(log_of_page(), [](SeqId, std::string_view) { return true; });
   PageOptions options;
   options.request = "seq-0";
   options.first = steps - 3;
@@ -345,7 +345,7 @@ TEST(RunPage, HasTheWholeLifeOfTheRequestAskedFor) {
   ASSERT_LT(*story.sequences[0].ended, steps - 10);
   for (const uint64_t sequences : {1U, 1000U}) {
     options.limits.sequences = sequences;
-    const json::object data = data_of(make_page(log_file(), std::nullopt, options).html);
+    const json::object data = data_of(make_page(log_of_page(), std::nullopt, options).html);
     EXPECT_TRUE(data.at("check").is_null());
     const json::object& chosen = data.at("requests").at(data.at("selected").to_number<size_t>()).as_object();
     EXPECT_EQ(chosen.at("name"), "seq-0");
@@ -369,10 +369,10 @@ TEST(RunPage, GivesTheCausesThatTheStoriesGive) {
   int orders = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {  // at depths 1 to 3
     SCOPED_TRACE(seed);
-    const test::RandomRun run = test::record_random_run(log_file(), seed);
+    const test::RandomRun run = test::record_random_run(log_of_page(), seed);
     if (run.steps == 0) continue;
     const RunTimeline timeline = timeline_of();
-    const RunStory story = tell_run(log_file(), [](SeqId, std::string_view) { return true; });
+    const RunStory story = tell_run(log_of_page(), [](SeqId, std::string_view) { return true; });
     Stream events(timeline.events);
     for (uint64_t step = 1; step <= run.steps; ++step) {
       for (uint64_t left = events.number(); left > 0; --left) {
@@ -422,13 +422,13 @@ TEST(RunPage, KnowsEveryWaitReason) {
   for (size_t i = 1; i < std::size(kWaitNames); ++i) {
     EXPECT_NE(wait_name(static_cast<control::WaitReason>(i)), "") << kWaitNames[i];
   }
-  test::record_random_run(log_file(), 3);
-  const std::string html = make_page(log_file(), std::nullopt).html;
+  test::record_random_run(log_of_page(), 3);
+  const std::string html = make_page(log_of_page(), std::nullopt).html;
   const size_t from = html.find("const Wait = {");
   ASSERT_NE(from, std::string::npos);
   const std::string_view numbers = std::string_view(html).substr(from, html.find('}', from) - from);
   EXPECT_EQ(std::ranges::count(numbers, ':'), static_cast<ptrdiff_t>(std::size(kWaitNames)));
-  const RunStory story = tell_run(log_file());
+  const RunStory story = tell_run(log_of_page());
   const json::object data = data_of(html);
   for (size_t i = 0; i < story.sequences.size(); ++i) {
     EXPECT_EQ(data.at("requests").at(i).at("waited_for").as_string(),
@@ -437,8 +437,8 @@ TEST(RunPage, KnowsEveryWaitReason) {
 }
 
 TEST(RunPage, SaysWhenTheRunIsAnother) {
-  test::record_random_run(log_file(), 3);
-  const test::LogParts parts = test::parts_of(log_file());
+  test::record_random_run(log_of_page(), 3);
+  const test::LogParts parts = test::parts_of(log_of_page());
   // Another policy than the one that decided.
   const size_t policy = parts.line.find("\"victim\":");
   const size_t end = parts.line.find(',', policy);
@@ -447,9 +447,9 @@ TEST(RunPage, SaysWhenTheRunIsAnother) {
     std::string line = parts.line;
     line.replace(policy, end - policy, fmt::format("\"victim\":\"{}\"", name));
     const bool changed = line != parts.line;
-    std::ofstream(log_file(), std::ios::binary) << test::log_of(line, parts.records, parts.index);
+    std::ofstream(log_of_page(), std::ios::binary) << test::log_of(line, parts.records, parts.index);
     const json::object check =
-        data_of(make_page(log_file(), sim::try_replay(log_file())).html).at("check").as_object();
+        data_of(make_page(log_of_page(), sim::try_replay(log_of_page())).html).at("check").as_object();
     // Its inputs may not even fit the other decisions.
     EXPECT_EQ(check.at("same").as_bool(), !check.contains("difference") && !check.contains("error"));
     EXPECT_TRUE(changed || check.at("same").as_bool());

@@ -12,7 +12,7 @@
 namespace quire::record {
 namespace {
 
-std::filesystem::path log_file() {
+std::filesystem::path log_of_states() {
   static const std::filesystem::path folder = test::temp_dir();
   return folder / "state.log";
 }
@@ -67,8 +67,8 @@ class CompareStates final : public RunListener {
 TEST(RunState, IsWhatTheSchedulerWas) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    const test::RandomRun run = test::record_random_run(log_file(), seed);
-    RunReader reader(log_file());
+    const test::RandomRun run = test::record_random_run(log_of_states(), seed);
+    RunReader reader(log_of_states());
     CompareStates compare(run);
     follow_run(reader, compare);
     EXPECT_EQ(compare.compared(), run.commits);
@@ -119,8 +119,8 @@ TEST(RunState, KnowsForWhomOthersGiveWay) {
   NeedyComesNext check;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
-    test::record_random_run(log_file(), seed);
-    RunReader reader(log_file());
+    test::record_random_run(log_of_states(), seed);
+    RunReader reader(log_of_states());
     follow_run(reader, check);
   }
   EXPECT_GT(check.others_, 200U);
@@ -151,8 +151,8 @@ TEST(RunState, KnowsBehindWhomOthersWait) {
   OneIsFirst check;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    test::record_random_run(log_file(), seed);
-    RunReader reader(log_file());
+    test::record_random_run(log_of_states(), seed);
+    RunReader reader(log_of_states());
     follow_run(reader, check);
   }
   EXPECT_GT(check.behind_, 1000U);

@@ -21,7 +21,7 @@ using test::reference_distribution;
 
 constexpr size_t kVocab = 300;
 
-std::vector<float> random_logits(size_t count, uint64_t seed, float spread = 4.0F) {
+std::vector<float> drawn_logits(size_t count, uint64_t seed, float spread = 4.0F) {
   SplitMix64 rng(seed);
   std::vector<float> out(count);
   for (float& x : out) x = (static_cast<float>(unit_interval(rng.next())) - 0.5F) * 2.0F * spread;
@@ -91,7 +91,7 @@ void expect_distribution(std::span<const float> logits, const SamplingParams& pa
 }
 
 TEST(Sampler, DrawsFromTheDistributionOfTheParameters) {
-  const std::vector<float> logits = random_logits(kVocab, 7);
+  const std::vector<float> logits = drawn_logits(kVocab, 7);
   uint64_t seed = 100;
   for (const float temperature : {0.3F, 1.0F, 2.5F}) {
     for (const int32_t top_k : {0, 2, 40, 299, 100000}) {
@@ -113,7 +113,7 @@ TEST(Sampler, DrawsFromTheDistributionOfTheParameters) {
 }
 
 TEST(Sampler, BiasPenaltiesAndBansAreTheirFormulae) {
-  const std::vector<float> logits = random_logits(kVocab, 8, 2.0F);
+  const std::vector<float> logits = drawn_logits(kVocab, 8, 2.0F);
   std::vector<TokenId> history;
   SplitMix64 rng(5);
   for (int i = 0; i < 120; ++i) history.push_back(static_cast<TokenId>(rng.below(80)));
@@ -149,7 +149,7 @@ TEST(Sampler, PenalisedLogitsAreExact) {
 }
 
 TEST(Sampler, WhatIsForbiddenIsNeverDrawn) {
-  const std::vector<float> logits = random_logits(kVocab, 15, 2.0F);
+  const std::vector<float> logits = drawn_logits(kVocab, 15, 2.0F);
   std::vector<TokenId> history;
   SplitMix64 rng(6);
   for (int i = 0; i < 60; ++i) history.push_back(static_cast<TokenId>(rng.below(80)));
@@ -178,7 +178,7 @@ TEST(Sampler, WhatIsForbiddenIsNeverDrawn) {
 }
 
 TEST(Sampler, AMaskAllowsTheTokensOfItsBits) {
-  const std::vector<float> logits = random_logits(kVocab, 16, 2.0F);
+  const std::vector<float> logits = drawn_logits(kVocab, 16, 2.0F);
   SamplingParams params;
   params.mask = 0;
   SamplerWorkspace workspace(kVocab);
@@ -197,7 +197,7 @@ TEST(Sampler, AMaskAllowsTheTokensOfItsBits) {
 }
 
 TEST(Sampler, NamesTheProcessorsThatLeaveNoToken) {
-  const std::vector<float> logits = random_logits(kVocab, 17);
+  const std::vector<float> logits = drawn_logits(kVocab, 17);
   const std::vector<uint32_t> even((kVocab + 31) / 32, 0x55555555);
   const auto error_of = [&](const SamplingParams& params, std::span<const uint32_t> mask = {}) {
     SamplerWorkspace workspace(kVocab);
@@ -254,7 +254,7 @@ TEST(Sampler, BadWordsFollowWhatIsSampled) {
 }
 
 TEST(Sampler, PenaltiesCountWhatIsSampled) {
-  const std::vector<float> logits = random_logits(kVocab, 9, 3.0F);
+  const std::vector<float> logits = drawn_logits(kVocab, 9, 3.0F);
   for (const float temperature : {0.0F, 0.8F}) {
     SamplingParams params;
     params.temperature = temperature;
@@ -285,7 +285,7 @@ TEST(Sampler, PenaltiesCountWhatIsSampled) {
 }
 
 TEST(Sampler, ExtremeParametersStayDefined) {
-  std::vector<float> logits = random_logits(kVocab, 10);
+  std::vector<float> logits = drawn_logits(kVocab, 10);
   logits[17] = 3e38F;
   logits[18] = -3e38F;
   logits[19] = 3e38F;
@@ -348,7 +348,7 @@ TEST(Sampler, TopKKeepsTiesAndTopPDoesNot) {
 }
 
 TEST(Sampler, SeedChoiceAndPositionKeyTheDraw) {
-  const std::vector<float> logits = random_logits(kVocab, 12, 1.0F);
+  const std::vector<float> logits = drawn_logits(kVocab, 12, 1.0F);
   SamplingParams params;
   params.seed = 42;
   const std::vector<TokenId> first = draw_many(logits, params, 100);
@@ -389,7 +389,7 @@ TEST(Sampler, SeedChoiceAndPositionKeyTheDraw) {
 }
 
 TEST(Sampler, LogprobsAreThoseOfTheModel) {
-  const std::vector<float> logits = random_logits(5000, 13);
+  const std::vector<float> logits = drawn_logits(5000, 13);
   const std::vector<double> expected = test::reference_logprobs(logits);
   std::vector<TokenId> order(logits.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
@@ -424,7 +424,7 @@ TEST(Sampler, LogprobsAreThoseOfTheModel) {
 }
 
 TEST(Sampler, LogprobsOfTokensThatAreAskedFor) {
-  const std::vector<float> logits = random_logits(5000, 18);
+  const std::vector<float> logits = drawn_logits(5000, 18);
   const std::vector<double> expected = test::reference_logprobs(logits);
   SamplingParams params;
   params.num_logprobs = 2;
@@ -451,7 +451,7 @@ TEST(Sampler, LogprobsOfTokensThatAreAskedFor) {
 }
 
 TEST(Sampler, UnderAMaskLogprobsAreThoseAmongItsTokens) {
-  const std::vector<float> logits = random_logits(kVocab, 19);
+  const std::vector<float> logits = drawn_logits(kVocab, 19);
   const std::vector<TokenId> permitted = {2, 40, 41, 150, 299};
   std::vector<uint32_t> mask((kVocab + 31) / 32, 0);
   std::vector<float> theirs;
@@ -497,7 +497,7 @@ TEST(Sampler, UnderAMaskLogprobsAreThoseAmongItsTokens) {
 TEST(Sampler, BadLogitsAreAnErrorThatNamesThePosition) {
   for (const float bad :
        {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
-    std::vector<float> logits = random_logits(kVocab, 14);
+    std::vector<float> logits = drawn_logits(kVocab, 14);
     SamplerWorkspace workspace(kVocab);
     for (const float temperature : {0.0F, 1.0F}) {
       SequenceSampler sampler;

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/serve/service.h"
+#include "tests/support/units.h"
 
 namespace quire::serve {
 namespace {
@@ -24,7 +25,7 @@ using namespace std::chrono_literals;
 using Job = AnswerBudget::Job;
 using Claim = AnswerBudget::Claim;
 
-constexpr uint64_t kMiB = 1 << 20;
+using test::kMiB;
 
 TEST(AnswerBudget, AClientsNextJobWaitsWhileItHoldsItsShare) {
   AnswerBudget budget(16 * kMiB);

@@ -6,11 +6,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/units.h"
+
 namespace quire::serve {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr uint64_t kMiB = 1 << 20;
+using test::kMiB;
 
 class Budget : public testing::Test {
  protected:

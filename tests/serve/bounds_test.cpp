@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/serve/service.h"
+#include "tests/support/units.h"
 
 namespace quire::serve {
 namespace {
@@ -25,7 +26,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr Nanos kMillisecond = 1'000'000;
+using test::kMillisecond;
 constexpr size_t kMegabyte = 1'000'000;
 
 // ---- Framing ----

@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "tests/serve/service.h"
+#include "tests/support/units.h"
 
 namespace quire::serve {
 namespace {
@@ -20,7 +21,7 @@ using test::Service;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr Nanos kMillisecond = 1'000'000;
+using test::kMillisecond;
 const std::string kLong = R"({"prompt": "a", "max_tokens": 500})";
 const std::string kLongStream = R"({"prompt": "a", "max_tokens": 500, "stream": true})";
 

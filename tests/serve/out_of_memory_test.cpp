@@ -55,21 +55,21 @@ int fail_everywhere(const std::function<void()>& work) {
   }
 }
 
-constexpr SchemaContext kContext{.vocab_size = 100};
+constexpr SchemaContext kVocabulary{.vocab_size = 100};
 
 /// Longer than what a string or a short vector holds without memory.
-const std::string kLong = "a text that is longer than what a string holds in itself";
+const std::string kLongText = "a text that is longer than what a string holds in itself";
 
 TEST(OutOfMemory, ReadingACompletion) {
   for (const std::string& prompt :
-       {'"' + kLong + '"', "[\"" + kLong + "\", \"" + kLong + "\"]", std::string("[1, 2, 3]"),
+       {'"' + kLongText + '"', "[\"" + kLongText + "\", \"" + kLongText + "\"]", std::string("[1, 2, 3]"),
         std::string("[[1, 2], [3]]"), std::string("[[1, 2], \"x\"]")}) {
-    const std::string text = R"({"prompt": )" + prompt + R"(, "stop": [")" + kLong +
+    const std::string text = R"({"prompt": )" + prompt + R"(, "stop": [")" + kLongText +
                              R"(", "b"], "stream": true,
         "logit_bias": {"7": -100, "3": 1.5}, "stop_token_ids": [3, 4], "user": ")" +
-                             kLong + R"("})";
+                             kLongText + R"("})";
     const json::value body = parse_json(text, "body");
-    const int failures = fail_everywhere([&] { static_cast<void>(parse_completion(body, kContext)); });
+    const int failures = fail_everywhere([&] { static_cast<void>(parse_completion(body, kVocabulary)); });
     EXPECT_GT(failures, 10) << prompt;
   }
 }
@@ -77,7 +77,7 @@ TEST(OutOfMemory, ReadingACompletion) {
 TEST(OutOfMemory, ReadingAChat) {
   const std::string text = R"({"messages": [
       {"role": "system", "content": ")" +
-                           kLong + R"("},
+                           kLongText + R"("},
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
       {"role": "assistant", "reasoning": "hm", "tool_calls": [
          {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
@@ -85,14 +85,14 @@ TEST(OutOfMemory, ReadingAChat) {
       "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none",
       "chat_template_kwargs": {"enable_thinking": false}})";
   const json::value body = parse_json(text, "body");
-  EXPECT_GT(fail_everywhere([&] { static_cast<void>(parse_chat(body, kContext)); }), 20);
+  EXPECT_GT(fail_everywhere([&] { static_cast<void>(parse_chat(body, kVocabulary)); }), 20);
   EXPECT_GT(fail_everywhere([&] { static_cast<void>(parse_tokenize(body)); }), 0);
 }
 
 TEST(OutOfMemory, ReadingJson) {
-  const std::string text = R"({"a": [")" + kLong + R"(", 1, {"b": null}], "c": 1.5})";
+  const std::string text = R"({"a": [")" + kLongText + R"(", 1, {"b": null}], "c": 1.5})";
   EXPECT_GT(fail_everywhere([&] { parse_json(text, "body"); }), 3);
-  const std::string wrong = R"({"a": ")" + kLong + "\xff\"}";
+  const std::string wrong = R"({"a": ")" + kLongText + "\xff\"}";
   EXPECT_GT(fail_everywhere([&] {
               try {
                 parse_json(wrong, "body");
@@ -104,10 +104,13 @@ TEST(OutOfMemory, ReadingJson) {
 
 TEST(OutOfMemory, WritingAnAnswer) {
   const test::LetterTokenizer tokenizer(256);
-  const AnswerStyle style = {
-      .kind = AnswerKind::kChat, .id = "chatcmpl-1", .model = kLong, .logprobs = true, .include_usage = true};
+  const AnswerStyle style = {.kind = AnswerKind::kChat,
+                             .id = "chatcmpl-1",
+                             .model = kLongText,
+                             .logprobs = true,
+                             .include_usage = true};
   engine::RequestOutput news;
-  news.choices.push_back({.text = kLong, .tokens = {{.token = 1, .top = {{2, -1.0F}, {3, -2.0F}}}}});
+  news.choices.push_back({.text = kLongText, .tokens = {{.token = 1, .top = {{2, -1.0F}, {3, -2.0F}}}}});
   news.choices.back().finish = control::FinishReason::kStop;
   news.done = true;
   EXPECT_GT(fail_everywhere([&] {

@@ -17,7 +17,7 @@ using testing::Pair;
 
 const SchemaContext kContext{.vocab_size = 100};
 
-json::value parse(const std::string& text) { return parse_json(text, "test"); }
+json::value parsed(const std::string& text) { return parse_json(text, "test"); }
 
 /// A completion body with one more field.
 std::string completion_with(const std::string& field) { return R"({"prompt": "a", )" + field + "}"; }
@@ -26,14 +26,14 @@ std::string chat_with(const std::string& field) {
 }
 
 GenerationOptions completion_options(const std::string& field, const SchemaContext& context = kContext) {
-  auto request = parse_completion(parse(completion_with(field)), context);
+  auto request = parse_completion(parsed(completion_with(field)), context);
   EXPECT_TRUE(request.has_value()) << field << ": " << (request ? "" : request.error().message);
   return request ? request->options : GenerationOptions{};
 }
 
 /// The field that a completion (or a chat) with `field` is refused for; empty if it is taken.
 std::string completion_fault(const std::string& field) {
-  auto request = parse_completion(parse(completion_with(field)), kContext);
+  auto request = parse_completion(parsed(completion_with(field)), kContext);
   if (!request) {
     EXPECT_EQ(request.error().code, RequestErrorCode::kInvalid);
     EXPECT_THAT(request.error().message, HasSubstr(request.error().param));
@@ -41,7 +41,7 @@ std::string completion_fault(const std::string& field) {
   return request ? "" : request.error().param;
 }
 std::string chat_fault(const std::string& field) {
-  auto request = parse_chat(parse(chat_with(field)), kContext);
+  auto request = parse_chat(parsed(chat_with(field)), kContext);
   return request ? "" : request.error().param;
 }
 
@@ -63,8 +63,8 @@ TEST(CompletionSchema, APromptIsCutAtEitherSide) {
 TEST(ChatSchema, OnlyAMessageOfTheAnswersRoleIsEchoed) {
   const auto echo = [](const char* role, const char* more) {
     const auto request =
-        parse_chat(parse(fmt::format(R"({{"messages": [{{"role": "{}", "content": "a"}}], "echo": true{}}})",
-                                     role, more)),
+        parse_chat(parsed(fmt::format(R"({{"messages": [{{"role": "{}", "content": "a"}}], "echo": true{}}})",
+                                      role, more)),
                    kContext);
     EXPECT_TRUE(request.has_value());
     return request ? request->echo : std::nullopt;
@@ -76,7 +76,7 @@ TEST(ChatSchema, OnlyAMessageOfTheAnswersRoleIsEchoed) {
 }
 
 TEST(CompletionSchema, DefaultsAreOpenAIs) {
-  const auto request = parse_completion(parse(R"({"prompt": "hello"})"), kContext);
+  const auto request = parse_completion(parsed(R"({"prompt": "hello"})"), kContext);
   ASSERT_TRUE(request);
   const engine::GenerationRequest& generation = request->options.generation;
   EXPECT_EQ(generation.n, 1U);
@@ -316,13 +316,13 @@ TEST(CompletionSchema, FaultsOfItsOwn) {
 }
 
 std::string prompt_fault(const std::string& prompt) {
-  const auto request = parse_completion(parse(R"({"prompt": )" + prompt + "}"), kContext);
+  const auto request = parse_completion(parsed(R"({"prompt": )" + prompt + "}"), kContext);
   return request ? "" : request.error().param;
 }
 
 TEST(CompletionSchema, AllFormsOfPrompt) {
   const auto prompts = [](const std::string& prompt) {
-    auto request = parse_completion(parse(R"({"prompt": )" + prompt + "}"), kContext);
+    auto request = parse_completion(parsed(R"({"prompt": )" + prompt + "}"), kContext);
     return request ? request->prompts : std::vector<Prompt>();
   };
   EXPECT_THAT(prompts(R"(["a", "b"])"), ElementsAre(Prompt("a"), Prompt("b")));
@@ -349,22 +349,22 @@ TEST(CompletionSchema, AllFormsOfPrompt) {
 
 TEST(Schema, TheBodyMustBeAnObject) {
   for (const char* body : {"[]", "1", "\"x\"", "null", "true"}) {
-    EXPECT_FALSE(parse_completion(parse(body), kContext)) << body;
-    EXPECT_FALSE(parse_chat(parse(body), kContext)) << body;
-    EXPECT_FALSE(parse_tokenize(parse(body))) << body;
-    EXPECT_FALSE(parse_detokenize(parse(body), kContext)) << body;
+    EXPECT_FALSE(parse_completion(parsed(body), kContext)) << body;
+    EXPECT_FALSE(parse_chat(parsed(body), kContext)) << body;
+    EXPECT_FALSE(parse_tokenize(parsed(body))) << body;
+    EXPECT_FALSE(parse_detokenize(parsed(body), kContext)) << body;
   }
 }
 
 // ---- Chat ----
 
 std::string messages_fault(const std::string& messages) {
-  const auto request = parse_chat(parse(R"({"messages": )" + messages + "}"), kContext);
+  const auto request = parse_chat(parsed(R"({"messages": )" + messages + "}"), kContext);
   return request ? "" : request.error().param;
 }
 
 TEST(ChatSchema, MessagesReachTheTemplate) {
-  const auto request = parse_chat(parse(R"({"messages": [
+  const auto request = parse_chat(parsed(R"({"messages": [
       {"role": "system", "content": "be kind"},
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "Kim"},
       {"role": "assistant", "content": null, "refusal": null, "tool_calls": [
@@ -374,7 +374,7 @@ TEST(ChatSchema, MessagesReachTheTemplate) {
                                   kContext);
   ASSERT_TRUE(request) << request.error().message;
   const json::object& context = request->prompt.context;
-  EXPECT_EQ(context.at("messages"), parse(R"([
+  EXPECT_EQ(context.at("messages"), parsed(R"([
       {"role": "system", "content": "be kind"},
       {"role": "user", "content": "a\nb", "name": "Kim"},
       {"role": "assistant", "content": "", "tool_calls": [
@@ -392,13 +392,13 @@ TEST(ChatSchema, ToolsAndTheirChoice) {
   const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f",
       "parameters": {"type": "object"}}}, {"type": "function", "function": {"name": "g-2.x"}}])";
   const auto read = [&](const std::string& choice) {
-    auto request = parse_chat(parse(chat_with(tools + choice)), kContext);
+    auto request = parse_chat(parsed(chat_with(tools + choice)), kContext);
     EXPECT_TRUE(request) << request.error().message;
     return request ? request->tools : ToolWishes{};
   };
   const ToolWishes either = read("");
   EXPECT_EQ(either.tools.size(), 2U);
-  EXPECT_EQ(either.tools.at("f"), parse(R"({"type": "object"})").as_object());
+  EXPECT_EQ(either.tools.at("f"), parsed(R"({"type": "object"})").as_object());
   EXPECT_FALSE(either.needed);
   EXPECT_TRUE(either.parallel);
   EXPECT_FALSE(read(R"(, "tool_choice": "auto")").needed);
@@ -409,7 +409,7 @@ TEST(ChatSchema, ToolsAndTheirChoice) {
   EXPECT_TRUE(named.needed);
   EXPECT_EQ(named.only, "f");
   EXPECT_TRUE(read(R"(, "tool_choice": "none")").tools.empty());
-  const auto strict = parse_chat(parse(chat_with(R"("tools": [{"type": "function", "function": {
+  const auto strict = parse_chat(parsed(chat_with(R"("tools": [{"type": "function", "function": {
       "name": "f", "strict": true}}, {"type": "function", "function": {"name": "g", "strict": false}}])")),
                                  kContext);
   ASSERT_TRUE(strict);
@@ -444,20 +444,20 @@ TEST(ChatSchema, OlderFormsAndNone) {
   EXPECT_EQ(chat_fault(R"("function_call": {"name": "f"})"), "function_call");
   EXPECT_EQ(chat_fault(R"("functions": [], "function_call": "none")"), "");
   EXPECT_EQ(chat_fault(R"("tools": [], "tool_choice": "auto")"), "");
-  const auto quiet = parse_chat(parse(chat_with(tools + R"(, "tool_choice": "none")")), kContext);
+  const auto quiet = parse_chat(parsed(chat_with(tools + R"(, "tool_choice": "none")")), kContext);
   ASSERT_TRUE(quiet) << quiet.error().message;
   EXPECT_TRUE(quiet->prompt.context.at("tools").is_null()) << "a template would ask for calls";
   // Where nothing is generated they are a part of the prompt as any other.
-  const auto counted = parse_tokenize(parse(chat_with(tools)));
+  const auto counted = parse_tokenize(parsed(chat_with(tools)));
   ASSERT_TRUE(counted);
   EXPECT_EQ(std::get<ChatPrompt>(counted->prompt).context.at("tools"),
-            parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+            parsed(R"([{"type": "function", "function": {"name": "f"}}])"));
 }
 
 TEST(ChatSchema, WhatTheModelThoughtIsTaken) {
   for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
     const auto request = parse_chat(
-        parse(fmt::format(R"({{"messages": [{{"role": "assistant", "content": "a", "{}": "hm"}}]}})", name)),
+        parsed(fmt::format(R"({{"messages": [{{"role": "assistant", "content": "a", "{}": "hm"}}]}})", name)),
         kContext);
     ASSERT_TRUE(request) << request.error().message;
     EXPECT_EQ(request->prompt.context.at("messages").at(0).at(name), "hm");
@@ -523,7 +523,7 @@ TEST(ChatSchema, FaultsOfItsOwn) {
 
 TEST(ChatSchema, LogprobsAndLengths) {
   const auto read = [](const std::string& field) {
-    return parse_chat(parse(chat_with(field)), kContext)->options.generation;
+    return parse_chat(parsed(chat_with(field)), kContext)->options.generation;
   };
   EXPECT_EQ(read(R"("logprobs": true)").sampling.num_logprobs, 0);
   EXPECT_EQ(read(R"("logprobs": true, "top_logprobs": 5)").sampling.num_logprobs, 5);
@@ -533,7 +533,7 @@ TEST(ChatSchema, LogprobsAndLengths) {
 }
 
 TEST(ChatSchema, TheFinalMessageCanGoOn) {
-  const auto request = parse_chat(parse(R"({"messages": [{"role": "user", "content": "a"},
+  const auto request = parse_chat(parsed(R"({"messages": [{"role": "user", "content": "a"},
       {"role": "assistant", "content": "once "}], "continue_final_message": true})"),
                                   kContext);
   ASSERT_TRUE(request);
@@ -544,17 +544,17 @@ TEST(ChatSchema, TheFinalMessageCanGoOn) {
 // ---- Tokenize and detokenize ----
 
 TEST(TokenizeSchema, PromptOrMessages) {
-  const auto text = parse_tokenize(parse(R"({"prompt": "x", "add_special_tokens": false})"));
+  const auto text = parse_tokenize(parsed(R"({"prompt": "x", "add_special_tokens": false})"));
   ASSERT_TRUE(text);
   EXPECT_EQ(std::get<std::string>(text->prompt), "x");
   EXPECT_FALSE(text->add_special_tokens);
-  const auto chat =
-      parse_tokenize(parse(R"({"messages": [{"role": "user", "content": "x"}], "return_token_strs": true})"));
+  const auto chat = parse_tokenize(
+      parsed(R"({"messages": [{"role": "user", "content": "x"}], "return_token_strs": true})"));
   ASSERT_TRUE(chat);
   EXPECT_TRUE(std::holds_alternative<ChatPrompt>(chat->prompt));
   EXPECT_TRUE(chat->return_token_strs);
   const auto fault = [](const char* body) {
-    const auto request = parse_tokenize(parse(body));
+    const auto request = parse_tokenize(parsed(body));
     return request ? "" : request.error().param;
   };
   EXPECT_EQ(fault("{}"), "prompt");
@@ -564,10 +564,10 @@ TEST(TokenizeSchema, PromptOrMessages) {
 }
 
 TEST(DetokenizeSchema, IdsInTheVocabulary) {
-  EXPECT_THAT(parse_detokenize(parse(R"({"tokens": [0, 99]})"), kContext)->tokens, ElementsAre(0, 99));
-  EXPECT_THAT(parse_detokenize(parse(R"({"tokens": []})"), kContext)->tokens, IsEmpty());
-  EXPECT_EQ(parse_detokenize(parse(R"({"tokens": [100]})"), kContext).error().param, "tokens[0]");
-  EXPECT_EQ(parse_detokenize(parse(R"({})"), kContext).error().param, "tokens");
+  EXPECT_THAT(parse_detokenize(parsed(R"({"tokens": [0, 99]})"), kContext)->tokens, ElementsAre(0, 99));
+  EXPECT_THAT(parse_detokenize(parsed(R"({"tokens": []})"), kContext)->tokens, IsEmpty());
+  EXPECT_EQ(parse_detokenize(parsed(R"({"tokens": [100]})"), kContext).error().param, "tokens[0]");
+  EXPECT_EQ(parse_detokenize(parsed(R"({})"), kContext).error().param, "tokens");
 }
 
 // Whatever stands in a body: an answer, no crash.
@@ -600,7 +600,7 @@ TEST(Schema, RandomValuesInEveryField) {
       body += fmt::format("\"{}\":{}{}", fields[random.below(std::size(fields))],
                           values[random.below(std::size(values))], k > 1 ? "," : "");
     }
-    const json::value value = parse(body + "}");
+    const json::value value = parsed(body + "}");
     static_cast<void>(parse_completion(value, kContext));
     static_cast<void>(parse_chat(value, kContext));
     static_cast<void>(parse_tokenize(value));

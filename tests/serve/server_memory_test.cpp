@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/units.h"
+
 namespace quire::serve {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+using test::kMiB;
 
 TEST(ServerMemory, LargeMachinesKeepTheLimits) {
   ServerConfig config;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/serve/api_answer.h"
+#include "tests/support/units.h"
 
 namespace quire::serve {
 namespace {
@@ -18,7 +19,7 @@ using test::Service;
 using testing::HasSubstr;
 
 constexpr const char* kWish = "x-quire-predict: 1\r\n";
-constexpr Nanos kMillisecond = 1'000'000;
+using test::kMillisecond;
 
 TEST(ShadowApi, TellsWhatItForesawToThoseWhoAsk) {
   Service service({.foreseen_step = 10 * kMillisecond});

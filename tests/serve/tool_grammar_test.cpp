@@ -190,9 +190,9 @@ TEST(ToolGrammar, AnErrorHasThePlaceInTheToolsOwnSchema) {
 }
 
 /// A token per byte, as in byte_vocabulary().
-class ByteTokenizer final : public test::LetterTokenizer {
+class ByteLetters final : public test::LetterTokenizer {
  public:
-  ByteTokenizer() : LetterTokenizer(257) {}
+  ByteLetters() : LetterTokenizer(257) {}
   std::string token_bytes(TokenId id) const override {
     return id < 256 ? std::string(1, static_cast<char>(id)) : std::string();
   }
@@ -213,7 +213,7 @@ TEST(StrictTools, AreEnforcedFromTheirMarksOnAndNothingElseIs) {
   QUIRE_NEEDS_XGRAMMAR();
   ToolWishes some = wishes();
   some.strict = {"add"};
-  const ByteTokenizer tokenizer;
+  const ByteLetters tokenizer;
   for (const answer::ToolFormat& format : answer::tool_formats()) {
     SCOPED_TRACE(format.name);
     const auto grammar = strict_tool_grammar(some, format, {});

@@ -11,9 +11,9 @@
 namespace quire::sim {
 namespace {
 
-Lengths lengths(std::string_view text) { return Lengths::parse(text, "--len"); }
+Lengths lengths_of(std::string_view text) { return Lengths::parse(text, "--len"); }
 
-SimulationConfig machine() {
+SimulationConfig simulated() {
   SimulationConfig config;
   config.scheduler.num_blocks = 200;
   config.scheduler.max_num_seqs = 16;
@@ -29,44 +29,44 @@ WorkloadConfig singles() {
   config.rate_thousandths = 6'000;
   config.burst = 40;
   config.burst_every = 10'000'000'000;
-  config.prompt = lengths("lognormal:70:0.7:400");
-  config.output = lengths("uniform:1:60");
+  config.prompt = lengths_of("lognormal:70:0.7:400");
+  config.output = lengths_of("uniform:1:60");
   config.prefix_length = 48;
   config.num_prefixes = 5;
   config.service = ServiceConfig{.seed = 4, .num_tenants = 9, .num_priorities = 3};
-  config.service->ttft_deadline_ms = lengths("uniform:100:900");
+  config.service->ttft_deadline_ms = lengths_of("uniform:100:900");
   return config;
 }
 
-/// Some are so long that they are refused, with the rest of their conversations.
-WorkloadConfig conversations() {
+/// Some are so long that they are refused, with the rest of their talks.
+WorkloadConfig talks() {
   WorkloadConfig config = singles();
-  config.turns = lengths("uniform:1:9");
-  config.turn_prompt = lengths("uniform:5:150");
-  config.think_ms = lengths("exponential:300");
+  config.turns = lengths_of("uniform:1:9");
+  config.turn_prompt = lengths_of("uniform:5:150");
+  config.think_ms = lengths_of("exponential:300");
   return config;
 }
 
 WorkloadConfig of_users(WorkloadConfig config, uint32_t users) {
   config.users = users;
-  config.think_ms = lengths("exponential:2000");
+  config.think_ms = lengths_of("exponential:2000");
   return config;
 }
 
 std::vector<WorkloadConfig> all_kinds() {
   WorkloadConfig at_once = singles();
   at_once.rate_thousandths = at_once.burst = 0;
-  WorkloadConfig choices = conversations();
+  WorkloadConfig choices = talks();
   choices.choices = 3;
   choices.lengths_known = true;
   choices.rate_thousandths = 500;
-  WorkloadConfig fixed_turns = of_users(conversations(), 30);
-  fixed_turns.turns = lengths("7");
+  WorkloadConfig fixed_turns = of_users(talks(), 30);
+  fixed_turns.turns = lengths_of("7");
   return {singles(),
-          conversations(),
+          talks(),
           of_users(singles(), 13),
-          of_users(conversations(), 13),
-          of_users(conversations(), 2'000),  // of whom not all come to send anything
+          of_users(talks(), 13),
+          of_users(talks(), 2'000),  // of whom not all come to send anything
           at_once,
           choices,
           fixed_turns};
@@ -77,9 +77,9 @@ TEST(GeneratedRequests, RunLikeAListOfThem) {
   for (const WorkloadConfig& config : all_kinds()) {
     SCOPED_TRACE(kind++);
     const Workload workload = make_workload(config);
-    FollowedSimulation list(machine(), workload);
+    FollowedSimulation list(simulated(), workload);
     list.run();
-    FollowedSimulation drawn(machine(), std::make_unique<GeneratedRequests>(config));
+    FollowedSimulation drawn(simulated(), std::make_unique<GeneratedRequests>(config));
     drawn.run();
     EXPECT_EQ(drawn.digest(), list.digest());
     EXPECT_EQ(drawn.scheduler().digest(), list.scheduler().digest());
@@ -106,7 +106,7 @@ TEST(GeneratedRequests, RunLikeAListOfThem) {
 TEST(GeneratedRequests, ConversationsBeginWhereAllBeforeThemEnd) {
   for (const char* turns : {"uniform:1:9", "exponential:5:40", "3"}) {
     constexpr uint32_t kRequests = 5'000;
-    ConversationStarts in_order(7, lengths(turns), kRequests);
+    ConversationStarts in_order(7, lengths_of(turns), kRequests);
     std::vector<uint32_t> starts;
     for (uint32_t start = 0; start < kRequests; start += in_order.turns_from(start)) {
       EXPECT_EQ(in_order.of(starts.size()), start);
@@ -114,7 +114,7 @@ TEST(GeneratedRequests, ConversationsBeginWhereAllBeforeThemEnd) {
     }
     EXPECT_EQ(in_order.of(starts.size()), kRequests);
     EXPECT_EQ(in_order.of(UINT64_MAX / 16), kRequests);
-    ConversationStarts at_random(7, lengths(turns), kRequests);
+    ConversationStarts at_random(7, lengths_of(turns), kRequests);
     SplitMix64 random(1);
     for (int i = 0; i < 1'000; ++i) {
       const uint64_t k = random.below(starts.size());
@@ -125,17 +125,17 @@ TEST(GeneratedRequests, ConversationsBeginWhereAllBeforeThemEnd) {
 
 TEST(GeneratedRequests, OnlyThoseThatWaitOrRunAreKept) {
   size_t kind = 0;
-  for (const WorkloadConfig& base : {singles(), of_users(singles(), 20), of_users(conversations(), 20)}) {
+  for (const WorkloadConfig& base : {singles(), of_users(singles(), 20), of_users(talks(), 20)}) {
     SCOPED_TRACE(kind++);
     std::array<size_t, 2> most = {};
     for (const size_t longer : {0U, 1U}) {
       WorkloadConfig config = base;
       config.num_requests = longer == 0 ? 500 : 5'000;
-      Simulation simulation(machine(), std::make_unique<GeneratedRequests>(config));
+      Simulation simulation(simulated(), std::make_unique<GeneratedRequests>(config));
       const ReportBuilder report(simulation);
       do {
         most[longer] = std::max(most[longer], simulation.num_kept());
-        ASSERT_LE(simulation.num_kept(), 4 * (machine().scheduler.max_waiting + 16) + 2 * config.users + 1);
+        ASSERT_LE(simulation.num_kept(), 4 * (simulated().scheduler.max_waiting + 16) + 2 * config.users + 1);
       } while (simulation.step());
       EXPECT_EQ(simulation.num_kept(), 0U);
       EXPECT_EQ(report.report().requests, config.num_requests);
@@ -150,7 +150,7 @@ TEST(GeneratedRequests, ARunThatIsBrokenOffHasToldOfEachRequestOnce) {
   for (const WorkloadConfig& config : all_kinds()) {
     SCOPED_TRACE(kind++);
     const Workload workload = make_workload(config);
-    SimulationConfig slow_to_receive = machine();
+    SimulationConfig slow_to_receive = simulated();
     slow_to_receive.accept = 5'000'000;
     FollowedSimulation simulation(slow_to_receive, std::make_unique<GeneratedRequests>(config));
     const ReportBuilder report(simulation);
@@ -172,11 +172,11 @@ TEST(GeneratedRequests, ARunThatIsBrokenOffHasToldOfEachRequestOnce) {
 }
 
 TEST(GeneratedRequests, ATooLongConversationIsRefusedBeforeTheRun) {
-  WorkloadConfig config = conversations();
+  WorkloadConfig config = talks();
   config.num_requests = 100;
-  config.turn_prompt = lengths("1000000000");
+  config.turn_prompt = lengths_of("1000000000");
   EXPECT_THROW(GeneratedRequests{config}, Error);
-  config.turns = lengths("2");  // of which none is too long
+  config.turns = lengths_of("2");  // of which none is too long
   EXPECT_EQ(GeneratedRequests(config).size(), 100U);
 }
 
@@ -196,7 +196,7 @@ class PromptListener final : public SimulationListener {
 
 TEST(SimulationListener, GetsPromptsIfItWantsThem) {
   for (const bool wants_prompts : {false, true}) {
-    Simulation simulation(machine(), std::make_unique<GeneratedRequests>(of_users(conversations(), 3)));
+    Simulation simulation(simulated(), std::make_unique<GeneratedRequests>(of_users(talks(), 3)));
     PromptListener listener(wants_prompts);
     simulation.listen(listener);
     for (int step = 0; step < 100; ++step) simulation.step();

@@ -21,7 +21,7 @@ WorkloadConfig small_requests(uint32_t count) {
   return config;
 }
 
-SimulationConfig machine() {
+SimulationConfig reported() {
   SimulationConfig config;
   config.scheduler.num_blocks = 300;
   config.scheduler.max_num_seqs = 32;
@@ -43,7 +43,7 @@ void expect_like(const Percentiles& found, const std::vector<Nanos>& times, Nano
 
 TEST(ReportBuilder, SaysWhatTheRecordsSay) {
   for (const uint32_t count : {2'000U, 72'000U}) {
-    FollowedSimulation simulation(machine(), std::make_unique<GeneratedRequests>(small_requests(count)));
+    FollowedSimulation simulation(reported(), std::make_unique<GeneratedRequests>(small_requests(count)));
     const Slo slo{.ttft = 20'000'000};
     const ReportBuilder builder(simulation, slo);
     simulation.run();
@@ -86,7 +86,7 @@ TEST(ReportBuilder, SaysWhatTheRecordsSay) {
 }
 
 TEST(ReportBuilder, JudgesOnlyWhatHadEndedWhenItWasBrokenOff) {
-  SimulationConfig config = machine();
+  SimulationConfig config = reported();
   config.scheduler.max_model_len = 44;  // none is refused
   Simulation simulation(config, std::make_unique<GeneratedRequests>(small_requests(2'000)));
   const ReportBuilder builder(simulation, {.ttft = Nanos{1} << 50});

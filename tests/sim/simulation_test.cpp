@@ -13,11 +13,12 @@
 #include "sim/trace.h"
 #include "tests/sim/followed_simulation.h"
 #include "tests/support/data.h"
+#include "tests/support/units.h"
 
 namespace quire::sim {
 namespace {
 
-constexpr Nanos kMillisecond = 1'000'000;
+using test::kMillisecond;
 
 SimulationConfig small_pool() {
   SimulationConfig config;

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/support/units.h"
 
 namespace quire::sim {
 namespace {
 
-constexpr Nanos kMs = 1'000'000;
+using test::kMillisecond;
 
 std::string fault(std::string_view text) {
   try {
@@ -21,8 +22,8 @@ std::string fault(std::string_view text) {
 
 TEST(SloTest, ReadsLimitsInAnyOrderAndUnit) {
   const Slo slo = Slo::parse("tpot=50ms,attainment=95,ttft=0.5s,e2e=800us", "--slo");
-  EXPECT_EQ(slo.ttft, 500 * kMs);
-  EXPECT_EQ(slo.tpot, 50 * kMs);
+  EXPECT_EQ(slo.ttft, 500 * kMillisecond);
+  EXPECT_EQ(slo.tpot, 50 * kMillisecond);
   EXPECT_EQ(slo.e2e, 800'000);
   EXPECT_EQ(slo.attainment, 95);
   EXPECT_EQ(slo.text(), "ttft=500ms,tpot=50ms,e2e=800us,attainment=95");
@@ -49,11 +50,11 @@ TEST(SloTest, NamesWhatIsWrong) {
 
 TEST(SloTest, IsMetUpToItsLimits) {
   const Slo slo = Slo::parse("ttft=10ms,tpot=5ms,e2e=100ms", "--slo");
-  EXPECT_TRUE(slo.met_by(10 * kMs, 5 * kMs, 100 * kMs));
-  EXPECT_TRUE(slo.met_by(10 * kMs, std::nullopt, 10 * kMs));
-  EXPECT_FALSE(slo.met_by(10 * kMs + 1, 5 * kMs, 100 * kMs));
-  EXPECT_FALSE(slo.met_by(10 * kMs, 5 * kMs + 1, 100 * kMs));
-  EXPECT_FALSE(slo.met_by(10 * kMs, 5 * kMs, 100 * kMs + 1));
+  EXPECT_TRUE(slo.met_by(10 * kMillisecond, 5 * kMillisecond, 100 * kMillisecond));
+  EXPECT_TRUE(slo.met_by(10 * kMillisecond, std::nullopt, 10 * kMillisecond));
+  EXPECT_FALSE(slo.met_by(10 * kMillisecond + 1, 5 * kMillisecond, 100 * kMillisecond));
+  EXPECT_FALSE(slo.met_by(10 * kMillisecond, 5 * kMillisecond + 1, 100 * kMillisecond));
+  EXPECT_FALSE(slo.met_by(10 * kMillisecond, 5 * kMillisecond, 100 * kMillisecond + 1));
   EXPECT_TRUE(slo.attained(99, 100));
   EXPECT_FALSE(slo.attained(98, 100));
 }

@@ -66,7 +66,7 @@ TEST(StepLogFile, MayBeginWithAByteOrderMark) {
   EXPECT_EQ(file.records.size(), 1U);
 }
 
-void expect_refused(const std::string& text, const std::string& why) {
+void expect_log_refused(const std::string& text, const std::string& why) {
   try {
     read_step_log(file_of(text));
     ADD_FAILURE() << "was read: " << text;
@@ -76,26 +76,28 @@ void expect_refused(const std::string& text, const std::string& why) {
 }
 
 TEST(StepLogFile, SaysWhatIsWrong) {
-  expect_refused("", "holds no step");
-  expect_refused("hello\n", "steps: line 1: is no JSON object: this is no step log, or its head is missing");
-  expect_refused(kRow + kRow,
-                 "steps: line 1: has no 'step_log': this is no step log, or its head is missing");
-  expect_refused("{\"step\":1}\n", "line 1: has no 'step_log'");
-  expect_refused("{\"step_log\":1}\n" + kRow, "is a step log of version 1, and this program reads version 3");
-  expect_refused("{\"step_log\":3,\"columns\":[\"a\"]}\n" + kRow, "'columns'");
-  expect_refused(kHead, "holds no step");
-  expect_refused(kHead + kRow + "7\n", "line 3: is no JSON array");
-  expect_refused(kHead + "[1,2]\n", "line 2: has 2 values where 23 are wanted");
-  expect_refused(kHead + "[7,1,192,1,-3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
-                 "line 2: 'decoding' is no count");
-  expect_refused(kHead + "[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,1.5]\n",
-                 "line 2: 'whole' is no count");
-  expect_refused(kHead + "[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13,14]\n",
-                 "has 24 values where 23 are wanted");
-  expect_refused(kHead + "[7,1,192,1,9223372036854775807,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
-                 "line 2: 'decoding' is 9223372036854775807, more than any step has");
-  expect_refused(kHead + kRow + "[7,1,192,0,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
-                 "steps: line 3: 'open' is 0, and a step is itself in flight");
+  expect_log_refused("", "holds no step");
+  expect_log_refused("hello\n",
+                     "steps: line 1: is no JSON object: this is no step log, or its head is missing");
+  expect_log_refused(kRow + kRow,
+                     "steps: line 1: has no 'step_log': this is no step log, or its head is missing");
+  expect_log_refused("{\"step\":1}\n", "line 1: has no 'step_log'");
+  expect_log_refused("{\"step_log\":1}\n" + kRow,
+                     "is a step log of version 1, and this program reads version 3");
+  expect_log_refused("{\"step_log\":3,\"columns\":[\"a\"]}\n" + kRow, "'columns'");
+  expect_log_refused(kHead, "holds no step");
+  expect_log_refused(kHead + kRow + "7\n", "line 3: is no JSON array");
+  expect_log_refused(kHead + "[1,2]\n", "line 2: has 2 values where 23 are wanted");
+  expect_log_refused(kHead + "[7,1,192,1,-3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
+                     "line 2: 'decoding' is no count");
+  expect_log_refused(kHead + "[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,1.5]\n",
+                     "line 2: 'whole' is no count");
+  expect_log_refused(kHead + "[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13,14]\n",
+                     "has 24 values where 23 are wanted");
+  expect_log_refused(kHead + "[7,1,192,1,9223372036854775807,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
+                     "line 2: 'decoding' is 9223372036854775807, more than any step has");
+  expect_log_refused(kHead + kRow + "[7,1,192,0,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n",
+                     "steps: line 3: 'open' is 0, and a step is itself in flight");
 }
 
 /// A line with these columns, beside which all is well.
@@ -129,7 +131,7 @@ TEST(StepLogFile, RefusesWhatNoStepHas) {
   EXPECT_EQ(read_step_log(file_of(kHead + row_with({}))).records.size(), 1U);
   const auto refused = [](std::initializer_list<std::pair<std::string_view, uint64_t>> changed,
                           const std::string& why) {
-    expect_refused(kHead + kRow + row_with(changed), "steps: line 3: " + why);
+    expect_log_refused(kHead + kRow + row_with(changed), "steps: line 3: " + why);
   };
   constexpr uint64_t kHuge = 1'000'000'000'000'000;
   refused({{"prefill_tokens", kHuge}},
@@ -153,8 +155,8 @@ TEST(StepLogFile, RefusesWhatNoStepHas) {
   const std::string budget = kHead.substr(0, kHead.size() - 2) + ",\"budget\":256}\n";
   EXPECT_EQ(read_step_log(file_of(budget + row_with({{"budget", 90}}))).records.size(), 1U)
       << "what follows the speed may be less than a step has";
-  expect_refused(budget + row_with({{"prefill_tokens", 254}, {"chunk_squares", 254}}),
-                 "line 2: 'prefill_tokens' is 254, and what else the log says allows at most 253");
+  expect_log_refused(budget + row_with({{"prefill_tokens", 254}, {"chunk_squares", 254}}),
+                     "line 2: 'prefill_tokens' is 254, and what else the log says allows at most 253");
 }
 
 // The device's time of steps in a row overlaps.

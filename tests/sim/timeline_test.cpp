@@ -3,19 +3,25 @@
 #include <gtest/gtest.h>
 
 #include "sim/simulation.h"
+#include "tests/support/units.h"
 
 namespace quire::sim {
 namespace {
 
-constexpr Nanos kMs = 1'000'000;
+using test::kMillisecond;
 
 TEST(Timeline, SpreadsASpanOverItsBuckets) {
   Timeline timeline;
-  timeline.add({.from = kMs / 2, .to = 2 * kMs, .running = 4, .waiting = 2, .held = 0.5, .preemptions = 3});
-  ASSERT_EQ(timeline.length(), kMs);
+  timeline.add({.from = kMillisecond / 2,
+                .to = 2 * kMillisecond,
+                .running = 4,
+                .waiting = 2,
+                .held = 0.5,
+                .preemptions = 3});
+  ASSERT_EQ(timeline.length(), kMillisecond);
   ASSERT_EQ(timeline.buckets().size(), 2U);
-  EXPECT_EQ(timeline.buckets()[0].covered, kMs / 2);
-  EXPECT_EQ(timeline.buckets()[1].covered, kMs);
+  EXPECT_EQ(timeline.buckets()[0].covered, kMillisecond / 2);
+  EXPECT_EQ(timeline.buckets()[1].covered, kMillisecond);
   for (const Timeline::Bucket& bucket : timeline.buckets()) {
     EXPECT_DOUBLE_EQ(bucket.mean(&Timeline::Bucket::running), 4);
     EXPECT_DOUBLE_EQ(bucket.mean(&Timeline::Bucket::held), 0.5);
@@ -27,7 +33,7 @@ TEST(Timeline, SpreadsASpanOverItsBuckets) {
 
 TEST(Timeline, StaysSmallAndLosesNothing) {
   Timeline timeline;
-  constexpr Nanos kStep = 7 * kMs / 3;
+  constexpr Nanos kStep = 7 * kMillisecond / 3;
   constexpr int kSteps = 20'000;
   for (int i = 0; i < kSteps; ++i) {
     timeline.add({.from = i * kStep,
@@ -68,8 +74,8 @@ TEST(Timeline, StaysSmallAndLosesNothing) {
 
 TEST(Timeline, TakesASpanFarAway) {
   Timeline timeline;
-  timeline.add({.from = 0, .to = kMs, .running = 1});
-  timeline.add({.from = Nanos{1} << 60, .to = (Nanos{1} << 60) + kMs, .output_tokens = 5});
+  timeline.add({.from = 0, .to = kMillisecond, .running = 1});
+  timeline.add({.from = Nanos{1} << 60, .to = (Nanos{1} << 60) + kMillisecond, .output_tokens = 5});
   EXPECT_LE(timeline.buckets().size(), Timeline::kMostBuckets);
   EXPECT_EQ(timeline.buckets().back().output_tokens, 5U);
 }

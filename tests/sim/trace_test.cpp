@@ -22,7 +22,7 @@ std::filesystem::path write(std::string_view text) {
   return path;
 }
 
-void expect_refused(const std::string& text, const std::string& what) {
+void expect_trace_refused(const std::string& text, const std::string& what) {
   const auto path = write(text);
   try {
     read_trace(path, {});
@@ -60,26 +60,28 @@ TEST(AzureTrace, OptionsCutAndHasten) {
 
 TEST(AzureTrace, BadLinesAreNamed) {
   const std::string good = "2023-11-16 18:15:46.68,374,44\n";
-  expect_refused("", "line 1: neither the header of a trace");
-  expect_refused("hello\n", "line 1: neither the header");
-  expect_refused(kHeader + good + "2023-11-16 18:15:46.68,374", "line 3: 2 values, not the 3 of the header");
-  expect_refused(kHeader + good + "2023-11-16 18:15:46.68,374,44,5",
-                 "line 3: 4 values, not the 3 of the header");
-  expect_refused(kHeader + good + "2003-11-16 18:15:45.68,374,44", "line 3: its time is years before");
-  expect_refused(kHeader + good + "2033-11-16 18:15:45.68,374,44", "line 3: its time is years after");
+  expect_trace_refused("", "line 1: neither the header of a trace");
+  expect_trace_refused("hello\n", "line 1: neither the header");
+  expect_trace_refused(kHeader + good + "2023-11-16 18:15:46.68,374",
+                       "line 3: 2 values, not the 3 of the header");
+  expect_trace_refused(kHeader + good + "2023-11-16 18:15:46.68,374,44,5",
+                       "line 3: 4 values, not the 3 of the header");
+  expect_trace_refused(kHeader + good + "2003-11-16 18:15:45.68,374,44", "line 3: its time is years before");
+  expect_trace_refused(kHeader + good + "2033-11-16 18:15:45.68,374,44", "line 3: its time is years after");
   for (const char* time : {"", "2023-13-16 18:15:46", "2023-11-16T18:15:46", "2023-11-16 18:15", "x",
                            "2023-11-16 18:15:46.", "2023-11-16 24:15:46", "2023-11-16 18:15:46.1234567890"}) {
-    expect_refused(std::string(kHeader) + time + ",1,1", "line 2: TIMESTAMP is '");
+    expect_trace_refused(std::string(kHeader) + time + ",1,1", "line 2: TIMESTAMP is '");
   }
   for (const char* length : {"", "0", "-4", "4x", "99999999999", "2147483648", " 4"}) {
-    expect_refused(std::string(kHeader) + "2023-11-16 18:15:46," + length + ",1",
-                   "line 2: ContextTokens is '");
-    expect_refused(std::string(kHeader) + "2023-11-16 18:15:46,1," + length, "line 2: GeneratedTokens is '");
+    expect_trace_refused(std::string(kHeader) + "2023-11-16 18:15:46," + length + ",1",
+                         "line 2: ContextTokens is '");
+    expect_trace_refused(std::string(kHeader) + "2023-11-16 18:15:46,1," + length,
+                         "line 2: GeneratedTokens is '");
   }
 }
 
 TEST(AzureTrace, WhatCannotBePlayedIsRefused) {
-  expect_refused(kHeader, "line 1: the trace ends without a request");
+  expect_trace_refused(kHeader, "line 1: the trace ends without a request");
   const auto path = write(std::string(kHeader) + "2023-11-16 18:15:46,4,1\n2024-04-29 00:00:00,16,1\n");
   try {
     read_trace(path, {.speed_thousandths = 1});
@@ -110,22 +112,24 @@ TEST(MooncakeTrace, EqualIdsAreEqualTokens) {
 
 TEST(MooncakeTrace, BadLinesAreNamed) {
   const std::string good = R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [0]})";
-  expect_refused(good + "\n{\"timestamp\": 7,", "line 2: at byte ");
-  expect_refused(good + "\n[]", "line 2");
-  expect_refused(R"({"input_length": 10, "output_length": 5, "hash_ids": [0]})", "key 'timestamp'");
-  expect_refused(R"({"timestamp": -1, "input_length": 10, "output_length": 5, "hash_ids": [0]})",
-                 "timestamp");
-  expect_refused(R"({"timestamp": 7, "input_length": 0, "output_length": 5, "hash_ids": []})",
-                 "input_length");
-  expect_refused(R"({"timestamp": 7, "input_length": 10, "output_length": "5", "hash_ids": [0]})",
-                 "output_length");
-  expect_refused(R"({"timestamp": 7, "input_length": 513, "output_length": 5, "hash_ids": [0]})",
-                 "not a list of 2 ids");
-  expect_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": 0})", "hash_ids");
-  expect_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [-1]})", "hash_ids");
-  expect_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [0.5]})",
-                 "hash_ids");
-  expect_refused(
+  expect_trace_refused(good + "\n{\"timestamp\": 7,", "line 2: at byte ");
+  expect_trace_refused(good + "\n[]", "line 2");
+  expect_trace_refused(R"({"input_length": 10, "output_length": 5, "hash_ids": [0]})", "key 'timestamp'");
+  expect_trace_refused(R"({"timestamp": -1, "input_length": 10, "output_length": 5, "hash_ids": [0]})",
+                       "timestamp");
+  expect_trace_refused(R"({"timestamp": 7, "input_length": 0, "output_length": 5, "hash_ids": []})",
+                       "input_length");
+  expect_trace_refused(R"({"timestamp": 7, "input_length": 10, "output_length": "5", "hash_ids": [0]})",
+                       "output_length");
+  expect_trace_refused(R"({"timestamp": 7, "input_length": 513, "output_length": 5, "hash_ids": [0]})",
+                       "not a list of 2 ids");
+  expect_trace_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": 0})",
+                       "hash_ids");
+  expect_trace_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [-1]})",
+                       "hash_ids");
+  expect_trace_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [0.5]})",
+                       "hash_ids");
+  expect_trace_refused(
       good + "\n" + R"({"timestamp": -0.5, "input_length": 10, "output_length": 5, "hash_ids": [0]})",
       "line 2: key 'timestamp'");
 }
@@ -249,16 +253,16 @@ TEST(BurstGptTrace, SecondsAndColumnsInAnyOrderAndFailuresLeftOut) {
   EXPECT_EQ(workload.requests[1].tenant, 1U);
   EXPECT_THAT(workload.notes, testing::ElementsAre(testing::HasSubstr("left out 1 requests that failed")));
   const std::string header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n";
-  expect_refused(header + "5,m,1,1,2,l\n-5,m,1,1,2,l\n", "line 3: Timestamp is '-5'");
-  expect_refused(header + "5,m,x,1,2,l\n", "line 2: Request tokens is 'x'");
-  expect_refused(header + "5,m,0,1,2,l\n", "line 2: Request tokens is '0'");
-  expect_refused(header + "5,m,1,1.5,2,l\n", "line 2: Response tokens is '1.5'");
-  expect_refused(header + "5,m,1,0,1,l\n", "line 2: the trace ends without a request");
-  expect_refused("Timestamp,Request tokens\n5,1\n", "line 1: neither the header");
-  expect_refused("Timestamp,Request tokens,Response tokens,priority\n5,1,1,high\n",
-                 "line 2: priority is 'high'");
-  expect_refused("Timestamp,TIMESTAMP,Request tokens,Response tokens\n5,5,1,1\n",
-                 "line 1: the column TIMESTAMP");
+  expect_trace_refused(header + "5,m,1,1,2,l\n-5,m,1,1,2,l\n", "line 3: Timestamp is '-5'");
+  expect_trace_refused(header + "5,m,x,1,2,l\n", "line 2: Request tokens is 'x'");
+  expect_trace_refused(header + "5,m,0,1,2,l\n", "line 2: Request tokens is '0'");
+  expect_trace_refused(header + "5,m,1,1.5,2,l\n", "line 2: Response tokens is '1.5'");
+  expect_trace_refused(header + "5,m,1,0,1,l\n", "line 2: the trace ends without a request");
+  expect_trace_refused("Timestamp,Request tokens\n5,1\n", "line 1: neither the header");
+  expect_trace_refused("Timestamp,Request tokens,Response tokens,priority\n5,1,1,high\n",
+                       "line 2: priority is 'high'");
+  expect_trace_refused("Timestamp,TIMESTAMP,Request tokens,Response tokens\n5,5,1,1\n",
+                       "line 1: the column TIMESTAMP");
 }
 
 TEST(ShareGptTrace, TurnsContinueTheirConversation) {
@@ -294,15 +298,16 @@ TEST(ShareGptTrace, TurnsContinueTheirConversation) {
 TEST(ShareGptTrace, BadOnesAreNamed) {
   const std::string good =
       R"({"conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]})";
-  expect_refused("[]", "line 1: the trace ends without a request");
-  expect_refused("[\n" + good, "line 2: ',' or ']' is missing");
-  expect_refused("[\n" + good + ",\n]", "line 3: a conversation is not an object");
-  expect_refused("[" + good + "] x", "line 1: there is something after the array");
-  expect_refused("[\n\n{\"conversations\": [", "line 3: the file ends within a conversation");
-  expect_refused("[\n{}]", "line 2: key 'conversations'");
-  expect_refused("[{\"conversations\": [1]}]", "conversations[0]");
-  expect_refused("[{\"conversations\": [{\"from\": \"human\"}]}]", "key 'conversations[0].value'");
-  expect_refused("[{\"conversations\": [{\"value\": \"x\", \"from\": 3}]}]", "key 'conversations[0].from'");
+  expect_trace_refused("[]", "line 1: the trace ends without a request");
+  expect_trace_refused("[\n" + good, "line 2: ',' or ']' is missing");
+  expect_trace_refused("[\n" + good + ",\n]", "line 3: a conversation is not an object");
+  expect_trace_refused("[" + good + "] x", "line 1: there is something after the array");
+  expect_trace_refused("[\n\n{\"conversations\": [", "line 3: the file ends within a conversation");
+  expect_trace_refused("[\n{}]", "line 2: key 'conversations'");
+  expect_trace_refused("[{\"conversations\": [1]}]", "conversations[0]");
+  expect_trace_refused("[{\"conversations\": [{\"from\": \"human\"}]}]", "key 'conversations[0].value'");
+  expect_trace_refused("[{\"conversations\": [{\"value\": \"x\", \"from\": 3}]}]",
+                       "key 'conversations[0].from'");
 }
 
 TEST(RecordedRun, IsATraceOfItsRequests) {

@@ -17,6 +17,7 @@
 #include "startup/local_engine.h"
 #include "startup/simulated_machine.h"
 #include "tests/support/data.h"
+#include "tests/support/units.h"
 
 namespace quire::startup {
 namespace {
@@ -25,7 +26,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+using test::kMiB;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 ModelOutline outline_with(const std::string& config) {

@@ -64,7 +64,7 @@ TEST(ByteLevel, EveryByteThereAndBack) {
   EXPECT_EQ(back, "Ġ日");
 }
 
-std::vector<std::string> matches(std::string_view pattern, std::string_view text) {
+std::vector<std::string> all_matches(std::string_view pattern, std::string_view text) {
   const auto regex = Regex::compile(pattern);
   if (!regex) return {regex.error()};
   std::vector<Span> spans;
@@ -77,25 +77,25 @@ using Strings = std::vector<std::string>;
 
 // What Oniguruma gives, where PCRE2 left alone would not.
 TEST(Regex, ReadsOnigurumasSyntax) {
-  EXPECT_EQ(matches(R"(\s)", "a\u180E\u0085"), Strings{"\u0085"});
-  EXPECT_EQ(matches(R"(\w+)", "e\u0301²_\u203F٣-"), Strings{"e\u0301²_\u203F٣"});
-  EXPECT_EQ(matches(R"([\w-]+)", "a-b!"), Strings{"a-b"});
-  EXPECT_EQ(matches(R"(\h+)", "xcafe \t"), Strings{"cafe"});
-  EXPECT_EQ(matches(R"(\d{1,3}+)", "12345"), Strings{"12345"});
-  EXPECT_EQ(matches(R"((?:ab){2}+c)", "ababababc"), Strings{"ababababc"});
-  EXPECT_EQ(matches(R"(a{,2}b)", "aaab"), Strings{"aab"});
-  EXPECT_EQ(matches(R"(x{a})", "x{a}"), Strings{"x{a}"});
-  EXPECT_EQ(matches(R"(\p{L}++)", "añb1"), Strings{"añb"});
-  EXPECT_EQ(matches("(?m:a.b)", "a\nb"), Strings{"a\nb"});
-  EXPECT_EQ(matches("a.b", "a\nb a\rb"), Strings{"a\rb"});
-  EXPECT_EQ(matches("^b|a$", "a\nb"), (Strings{"a", "b"}));
-  EXPECT_EQ(matches(R"(\p{Han}+)", "日々、ー本"), (Strings{"日々", "本"}));
-  EXPECT_EQ(matches(R"([\p{^L}\p{Upper}]+)", "aB1c"), Strings{"B1"});
-  EXPECT_EQ(matches("[[:punct:]]+", "a+€."), Strings{"+€."});
-  EXPECT_EQ(matches(R"(\u0061)", "a"), Strings{"a"});
-  EXPECT_EQ(matches("(?i:'s)", "'S'ſ"), (Strings{"'S", "'ſ"}));
-  EXPECT_EQ(matches("x*", "axxb"), (Strings{"", "xx", ""}));
-  EXPECT_EQ(matches(R"(\s+(?!\S)|\s+)", "a   b"), (Strings{"  ", " "}));
+  EXPECT_EQ(all_matches(R"(\s)", "a\u180E\u0085"), Strings{"\u0085"});
+  EXPECT_EQ(all_matches(R"(\w+)", "e\u0301²_\u203F٣-"), Strings{"e\u0301²_\u203F٣"});
+  EXPECT_EQ(all_matches(R"([\w-]+)", "a-b!"), Strings{"a-b"});
+  EXPECT_EQ(all_matches(R"(\h+)", "xcafe \t"), Strings{"cafe"});
+  EXPECT_EQ(all_matches(R"(\d{1,3}+)", "12345"), Strings{"12345"});
+  EXPECT_EQ(all_matches(R"((?:ab){2}+c)", "ababababc"), Strings{"ababababc"});
+  EXPECT_EQ(all_matches(R"(a{,2}b)", "aaab"), Strings{"aab"});
+  EXPECT_EQ(all_matches(R"(x{a})", "x{a}"), Strings{"x{a}"});
+  EXPECT_EQ(all_matches(R"(\p{L}++)", "añb1"), Strings{"añb"});
+  EXPECT_EQ(all_matches("(?m:a.b)", "a\nb"), Strings{"a\nb"});
+  EXPECT_EQ(all_matches("a.b", "a\nb a\rb"), Strings{"a\rb"});
+  EXPECT_EQ(all_matches("^b|a$", "a\nb"), (Strings{"a", "b"}));
+  EXPECT_EQ(all_matches(R"(\p{Han}+)", "日々、ー本"), (Strings{"日々", "本"}));
+  EXPECT_EQ(all_matches(R"([\p{^L}\p{Upper}]+)", "aB1c"), Strings{"B1"});
+  EXPECT_EQ(all_matches("[[:punct:]]+", "a+€."), Strings{"+€."});
+  EXPECT_EQ(all_matches(R"(\u0061)", "a"), Strings{"a"});
+  EXPECT_EQ(all_matches("(?i:'s)", "'S'ſ"), (Strings{"'S", "'ſ"}));
+  EXPECT_EQ(all_matches("x*", "axxb"), (Strings{"", "xx", ""}));
+  EXPECT_EQ(all_matches(R"(\s+(?!\S)|\s+)", "a   b"), (Strings{"  ", " "}));
 }
 
 TEST(Regex, RefusesWhatItCannotHonour) {
@@ -110,7 +110,7 @@ TEST(Regex, RefusesWhatItCannotHonour) {
 
 TEST(Regex, NestedRepetitionHasRoom) {
   const std::string text = std::string(200'000, 'a') + "b";
-  EXPECT_EQ(matches("(?:a|c)*b", text), Strings{text});
+  EXPECT_EQ(all_matches("(?:a|c)*b", text), Strings{text});
 }
 
 TEST(Split, BehavioursOfTheDocumentation) {

@@ -17,10 +17,10 @@ using test::load_error;
 using test::load_tokenizer;
 using testing::HasSubstr;
 
-json::value parsed(std::string_view text) { return parse_json(text, "test"); }
+json::value parsed_file(std::string_view text) { return parse_json(text, "test"); }
 
 json::object tiny() {
-  return parsed(R"({
+  return parsed_file(R"({
     "version": "1.0",
     "added_tokens": [{"id": 5, "content": "<s>", "special": true, "normalized": false}],
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace",
@@ -39,7 +39,7 @@ json::object tiny() {
 
 /// The error of `tiny` with one thing changed.
 template <class Change>
-std::string error_of(const Change& change) {
+std::string error_with(const Change& change) {
   json::object file = tiny();
   change(file);
   return load_error(json::serialize(file));
@@ -69,7 +69,7 @@ TEST(TokenizerInput, TinyLoads) {
 
 TEST(TokenizerInput, ErrorsNameFileAndKey) {
   const auto set = [](std::string_view pointer, std::string_view value) {
-    return error_of([&](json::object& file) { put(file, pointer.substr(1), parsed(value)); });
+    return error_with([&](json::object& file) { put(file, pointer.substr(1), parsed_file(value)); });
   };
   const auto expect = [](const std::string& error, std::string_view key, std::string_view what) {
     EXPECT_THAT(error, HasSubstr("tokenizer.json: key '" + std::string(key) + "'"));
@@ -150,12 +150,13 @@ TEST(TokenizerInput, TokensOfTheFilesBeside) {
 }
 
 TEST(TokenizerInput, MergesThatGoInCircles) {
-  const auto tokenizer = load_tokenizer(parsed(R"({"model": {"type": "BPE", "continuing_subword_prefix": "##",
+  const auto tokenizer =
+      load_tokenizer(parsed_file(R"({"model": {"type": "BPE", "continuing_subword_prefix": "##",
     "vocab": {"a": 0, "##": 1, "##a": 2, "##b": 3, "ab": 4, "##aa": 5, "aa": 6},
     "merges": ["a ##", "##a ##", "## ##", "##a ##a", "a ##a", "a ##b"]}})"));
   EXPECT_EQ(tokenizer->encode("ab", false), (std::vector<TokenId>{4}));
   EXPECT_EQ(tokenizer->encode("aaab", false), (std::vector<TokenId>{0, 5, 3}));
-  const auto empty = load_tokenizer(parsed(R"({"model": {"type": "BPE",
+  const auto empty = load_tokenizer(parsed_file(R"({"model": {"type": "BPE",
     "vocab": {"": 0, "a": 1, "b": 2, "ab": 3}, "merges": [["", "a"], ["a", ""], ["", ""], ["a", "b"]]}})"));
   EXPECT_EQ(empty->encode("aab", false), (std::vector<TokenId>{1, 3}));
 }
@@ -232,7 +233,7 @@ TEST(TokenizerInput, DeepNestingIsRefused) {
 
 TEST(TokenizerInput, PatternsThatBacktrackWithoutEndAreStopped) {
   json::object file = tiny();
-  file["normalizer"] = parsed(R"({"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""})");
+  file["normalizer"] = parsed_file(R"({"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""})");
   const auto tokenizer = load_tokenizer(file);
   EXPECT_THROW(tokenizer->encode(std::string(60, 'a') + "!", false), Error);
 }
@@ -276,7 +277,7 @@ TEST(TokenizerInput, FlippedBytes) {
 
 /// Replaces a random value in the tree by another kind of value.
 void disturb(json::value& value, std::mt19937& rng) {
-  static const json::value kOthers = parsed(
+  static const json::value kOthers = parsed_file(
       R"([null, true, -1, 1e300, 99999999999, "", "a", "\u2581", [], {}, [[]], "Sequence", {"type": "Fuse"}])");
   json::value* target = &value;
   while (true) {

@@ -19,7 +19,7 @@ namespace {
 using test::decode_in_pieces;
 using test::load_tokenizer;
 
-json::value parsed(std::string_view text) { return parse_json(text, "test"); }
+json::value json_of(std::string_view text) { return parse_json(text, "test"); }
 
 // Far above what the tests below take, far below what anything quadratic would.
 constexpr double kSecondsAllowed = test::kSanitized ? 60 : 5;
@@ -69,7 +69,7 @@ TEST(Tokenizer, KnowsItsEntries) {
 TEST(Tokenizer, AddedTokensAreNumberedAsTheReferenceDoes) {
   json::object file = test::small_byte_level();
   const auto entries = static_cast<int64_t>(file.at("model").at("vocab").as_object().size());
-  const json::value added = parsed(R"([{"id": 7, "content": "<x>"}, {"id": 9, "content": "a"}])");
+  const json::value added = json_of(R"([{"id": 7, "content": "<x>"}, {"id": 9, "content": "a"}])");
   const TokenId known = *load_tokenizer(file)->find_token("a");
   file["added_tokens"] = added;
   const auto tokenizer = load_tokenizer(file);
@@ -105,7 +105,7 @@ TEST(Tokenizer, ThreadsMayShareIt) {
 // 0.2 s each on the machine this was written on.
 TEST(Tokenizer, LongMonotonousTextsTakeLinearTime) {
   json::object nfc = test::small_byte_level();
-  nfc["normalizer"] = parsed(R"({"type": "NFC"})");
+  nfc["normalizer"] = json_of(R"({"type": "NFC"})");
   std::string marks = "a";
   for (int i = 0; i < 100'000; ++i) marks += i % 2 == 0 ? "\u0301" : "\u0323";
   const std::string mega(1'000'000, 'a');
@@ -136,7 +136,7 @@ TEST(Tokenizer, LongMonotonousTextsTakeLinearTime) {
 }
 
 const json::array& decoders() {
-  static const json::value all = parsed(R"([
+  static const json::value all = json_of(R"([
     null,
     {"type": "ByteLevel"},
     {"type": "ByteFallback"},
