@@ -61,6 +61,7 @@ asio::awaitable<void> Api::show_live(Exchange& exchange) {
   }
   asio::steady_timer timer(co_await asio::this_coro::executor);
   co_await exchange.start_stream("text/event-stream; charset=utf-8");
+  if (request.method == "HEAD") co_return;
   co_await exchange.write_stream(": the run of this server\n\n");
   while (!exchange.client_gone() && !live_.closed()) {
     timer.expires_after(kPause);

@@ -124,6 +124,7 @@ asio::awaitable<void> Connection::start_stream(std::string_view content_type) {
 }
 
 asio::awaitable<void> Connection::end_stream() {
+  if (request_.method == "HEAD") co_return;
   co_await write(asio::buffer(std::string_view("0\r\n\r\n")));
 }
 

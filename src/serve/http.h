@@ -75,8 +75,8 @@ std::string response_head(const HttpResponse& response, Framing framing, bool ke
 std::optional<std::string> percent_decode(std::string_view text);
 
 /// One request and its answer. Handlers run on the connection's executor and answer exactly once: respond(),
-/// or start_stream() and then write_stream() any number of times. Writing throws boost::system::system_error
-/// if the client has disconnected.
+/// or start_stream() and then, unless the request is a HEAD, write_stream() any number of times. Writing
+/// throws boost::system::system_error if the client has disconnected.
 class Exchange {
  public:
   virtual ~Exchange() = default;

@@ -59,6 +59,20 @@ TEST(Live, AKeySeesItsOwnAndAnOperatorAll) {
   EXPECT_THAT(all, HasSubstr("\"prompt\":3,"));
 }
 
+TEST(Live, HeadHasNoBodyAndTakesNoSeat) {
+  Service service({.server = {.live = true}});
+  HttpClient client(service.port());
+  for (size_t i = 0; i <= engine::LiveFeed::kMostReaders; ++i) {
+    ASSERT_TRUE(client.send("HEAD /debug/live HTTP/1.1\r\nHost: x\r\n\r\n"));
+    const std::string head = client.read_until("\r\n\r\n");
+    EXPECT_TRUE(head.starts_with("HTTP/1.1 200")) << head;
+    EXPECT_THAT(head, HasSubstr("text/event-stream"));
+  }
+  // On the same connection: nothing lies between the heads and this answer.
+  ASSERT_TRUE(client.send("GET /version HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_TRUE(client.read_until("\r\n").starts_with("HTTP/1.1 200"));
+}
+
 TEST(Live, SoManyReadersAndNoMore) {
   Service service({.server = {.live = true}});
   std::vector<std::unique_ptr<HttpClient>> readers;
