@@ -124,6 +124,10 @@ void WarmFile::fill(const std::vector<record::PrefixNode>& nodes) {
 }
 
 void WarmFile::save(const std::vector<record::PrefixNode>& nodes) {
+  if (nodes.empty() && std::filesystem::exists(path_)) {
+    log_info(fmt::format("{} stays as it is: nothing is cached", path_.string()));
+    return;
+  }
   std::vector<std::byte> block(backend_.shape().kv_block_bytes(block_size_));
   engine::write_prefix_file(path_, key_, block_size_, block.size(), nodes, [&](BlockId id) {
     backend_.read_block(id, block);

@@ -80,6 +80,16 @@ def test_another_model_or_tokenizer_does_not_take_it(kept, tmp_path, file, old, 
         assert cached(complete(server, STORY)) == 0
 
 
+def test_a_server_that_caches_nothing_leaves_it_as_it_is(kept):
+    path, first = kept
+    whole = path.read_bytes()
+    with serve(path, "--dtype", "f32") as server:
+        assert "the prefix cache starts empty" in server.output()
+        server.stop()
+        assert f"{path} stays as it is: nothing is cached" in server.output()
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize("version", [0, 1, 99])
 def test_other_kernels_do_not_take_it(kept, version):
     path, first = kept
