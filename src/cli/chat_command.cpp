@@ -70,7 +70,7 @@ void add_chat(const Flags& app, Command& run) {
   auto options = std::make_shared<ChatOptions>();
   const Flags command =
       app.add_command("chat", "Talk to a model in this terminal; /help there lists the commands");
-  command.add_option("--system", options->system, "System prompt").value_name("TEXT");
+  command.add_option("--system", options->system, "System prompt").value_name("TEXT").may_be_empty();
   command
       .add_option("--chat-template", options->chat_template,
                   "Template file, or the name of one of the model's templates; default: its default template")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -13,6 +14,13 @@
 #include "cli/usage_error.h"
 
 namespace quire::cli {
+namespace {
+
+constexpr const char* kNotEmpty = "not empty";  // the name of the check
+
+std::string empty_fault(const std::string& text) { return text.empty() ? "the text is empty" : ""; }
+
+}  // namespace
 
 Flag Flag::value_name(const std::string& name) const { return Flag(option_->type_name(name)); }
 Flag Flag::group(const std::string& name) const { return Flag(option_->group(name)); }
@@ -36,6 +44,11 @@ Flag Flag::check(std::function<std::string(const std::string&)> fault, const std
   return Flag(option_->check(std::move(fault), shown));
 }
 
+Flag Flag::may_be_empty() const {
+  option_->get_validator(kNotEmpty)->active(false);
+  return *this;
+}
+
 Flag Flag::required(bool is) const { return Flag(option_->required(is)); }
 Flag Flag::excludes(Flag other) const { return Flag(option_->excludes(other.option_)); }
 Flag Flag::needs(Flag other) const { return Flag(option_->needs(other.option_)); }
@@ -55,7 +68,12 @@ void Flags::callback(std::function<void()> function) const { app_->callback(std:
 
 template <class T>
 Flag Flags::add_option(const std::string& names, T& value, const std::string& help) const {
-  return Flag(app_->add_option(names, value, help));
+  CLI::Option* const option = app_->add_option(names, value, help);
+  if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::optional<std::string>> ||
+                std::is_same_v<T, std::vector<std::string>>) {
+    option->check(empty_fault, "", kNotEmpty);
+  }
+  return Flag(option);
 }
 
 // All types of values.

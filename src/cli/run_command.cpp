@@ -105,7 +105,8 @@ void add_run(const Flags& app, Command& run) {
           .add_option(
               "-p,--prompt", options->prompt,
               "The text, if it does not follow the model; empty: start from BOS. Default: standard input")
-          .value_name("TEXT");
+          .value_name("TEXT")
+          .may_be_empty();
   command.add_flag("-v,--verbose", options->verbose, "Log what is loaded and how fast it runs");
   command.add_option("-n", options->n, "Number of answers, printed one after the other")
       .show_default()
@@ -127,6 +128,7 @@ void add_run(const Flags& app, Command& run) {
   add_engine_options(command, options->engine);
   command.add_option("text", options->words, "The text to continue; several words are joined by a space")
       .value_name("TEXT")
+      .may_be_empty()
       .excludes(prompt);
   const Flag at_once = command.find("--max-num-seqs").show_default("as many as -n or --best-of");
   command.callback([options, command, at_once, &run] {

@@ -200,7 +200,9 @@ void add_serve(const Flags& app, Command& run) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command.add_option(name, value, help).group(group).value_name(type);
   };
-  add("--host", options->server.host, "Address to listen on", "HOST").show_default();
+  add("--host", options->server.host, "Address to listen on", "HOST")
+      .show_default()
+      .may_be_empty();  // told with others that are none
   add("--port", options->server.port, "Port to listen on; 0: any free port", "PORT")
       .range(0, 65535)
       .show_default();

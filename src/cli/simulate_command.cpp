@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -104,10 +105,6 @@ struct Followers {
     steps.add(simulation);
     if (timeline) timeline->take(simulation);
   }
-  void end() {
-    steps.end();
-    if (events) events->end();
-  }
   std::optional<HitBound> hit_bound(uint32_t num_blocks) const {
     if (!bound) return std::nullopt;
     return HitBound{bound->best_tokens(num_blocks), bound->best_tokens(UINT32_MAX), bound->work(num_blocks)};
@@ -139,7 +136,6 @@ bool run_steps(sim::Simulation& simulation, uint32_t every, Followers& followers
     fmt::print("\n");
   }
   simulation.break_off();
-  followers.end();
   return InterruptNote::interrupted().exchange(false);
 }
 
@@ -216,13 +212,16 @@ void write_page(const SimulateFlags& options, const Followers& followers, const 
   write_output_file(options.html_file, bench::page_kind(), bench::run_page(run, other ? &*other : nullptr));
 }
 
+void write_request_table(const SimulateFlags& options, const Followers& followers,
+                         const sim::SimulationConfig& config) {
+  if (options.request_csv.empty()) return;
+  write_output_file(options.request_csv, kRequestTable,
+                    request_table(*followers.requests, options.slo, cost_source(config.cost)));
+}
+
 void write_results(const SimulateFlags& options, const Followers& followers,
                    const sim::SimulationReport& report, const sim::SimulationConfig& config,
                    const std::optional<HitBound>& bound) {
-  if (!options.request_csv.empty()) {
-    write_output_file(options.request_csv, kRequestTable,
-                      request_table(*followers.requests, options.slo, cost_source(config.cost)));
-  }
   if (options.json_file.empty()) return;
   json::object root = to_json(report, config, options.slo);
   root["flags"] = flags_json(options);
@@ -256,6 +255,21 @@ void print_results(const SimulateFlags& options, const Followers& followers,
                    static_cast<double>(report.totals.prefill_tokens + report.totals.decode_tokens) /
                    std::max(took, 1e-9))));
   }
+}
+
+/// Does each of `writes`, whatever becomes of the others, and then throws the Error of the last that failed;
+/// those before it are said on standard error.
+void do_all(std::initializer_list<std::function<void()>> writes) {
+  std::string failed;
+  for (const auto& write : writes) {
+    try {
+      write();
+    } catch (const Error& error) {
+      if (!failed.empty()) fmt::print(stderr, "quire: {}\n", failed);
+      failed = error.what();
+    }
+  }
+  if (!failed.empty()) throw Error(failed);
 }
 
 /// Throws Error if the bound is not known of this K/V (sim/eviction_bound.h). A model says its windows
@@ -296,14 +310,22 @@ int simulate(SimulateFlags& options) {
   Followers followers(options, cost_source(config.cost), simulation);
   const bool interrupted = run_steps(simulation, every, followers);
   const std::optional<HitBound> bound = followers.hit_bound(config.scheduler.num_blocks);
-  if (record != nullptr && record->failed()) {
-    throw file_error(options.decision_log, "cannot be written");
-  }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const sim::SimulationReport report = followers.report.report();
   print_results(options, followers, report, config, bound, took);
-  write_results(options, followers, report, config, bound);
-  if (followers.timeline) write_page(options, followers, config, bound, other);
+  const auto check_record = [&] {
+    if (record != nullptr && record->failed()) throw file_error(options.decision_log, "cannot be written");
+  };
+  do_all({[&] { write_request_table(options, followers, config); },
+          [&] { write_results(options, followers, report, config, bound); },
+          [&] {
+            if (followers.timeline) write_page(options, followers, config, bound, other);
+          },
+          [&] { followers.steps.end(); },
+          [&] {
+            if (followers.events) followers.events->end();
+          },
+          check_record});
   return judge(simulation, interrupted);
 }
 

@@ -133,8 +133,9 @@ void add_tokenize(const Flags& app, Command& run) {
   command.add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
       .required()
       .value_name("PATH");
-  const Flag text =
-      command.add_option("-p,--text", options->text, "The text; default: standard input").value_name("TEXT");
+  const Flag text = command.add_option("-p,--text", options->text, "The text; default: standard input")
+                        .value_name("TEXT")
+                        .may_be_empty();
   command.add_option("--lines", options->lines, "JSON file with an array of strings")
       .excludes(text)
       .value_name("FILE");

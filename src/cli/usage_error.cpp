@@ -226,11 +226,11 @@ std::string out_of_range(const CLI::App& command, std::string_view flag, std::st
   const auto most = limits ? number_of(limits->second) : std::nullopt;
   if (!least || !most) return {};
   constexpr double kNoLimit = 1e9;
-  const std::string bounds = *most >= kNoLimit
-                                 ? fmt::format("from {} up", decimal(*least))
-                                 : fmt::format("from {} to {}", decimal(*least), decimal(*most));
   const std::string value = shortened(parts->first);
   const auto number = number_of(parts->first);
+  const std::string bounds = *most >= kNoLimit && (!number || *number <= *most)
+                                 ? fmt::format("from {} up", decimal(*least))
+                                 : fmt::format("from {} to {}", decimal(*least), decimal(*most));
   if (!number) return fmt::format("{}: '{}' is not a number {}", flag, value, bounds);
   const bool is_whole = *number == std::trunc(*number);
   const CLI::Option* option = find_option(command, flag);

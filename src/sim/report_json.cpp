@@ -17,7 +17,7 @@ json::value nanos_or_null(const std::optional<Nanos>& time) {
   return time ? json::value(*time) : json::value();
 }
 
-json::array to_json(std::span<const GroupOutcome> groups, const char* name) {
+json::array to_json(std::span<const GroupOutcome> groups, const char* name, bool has_slo) {
   json::array out;
   for (const GroupOutcome& each : groups) {
     out.push_back({{name, each.of},
@@ -25,7 +25,7 @@ json::array to_json(std::span<const GroupOutcome> groups, const char* name) {
                    {"finished", each.finished},
                    {"refused", each.refused},
                    {"in_time", each.in_time},
-                   {"good", each.good},
+                   {"good", has_slo ? json::value(each.good) : json::value()},
                    {"output_tokens", each.output_tokens},
                    {"ttft_ns", times_json(each.ttft)},
                    {"tpot_ns", times_json(each.tpot)},
@@ -146,8 +146,8 @@ void add_requests(json::object& root, const ReportBuilder& report, const KeptReq
   const WorkloadSettings& settings = report.simulation().settings();
   root["seed"] = settings.seed;
   root["choices"] = settings.choices;
-  root["tenants"] = to_json(report.by_tenant(), "tenant");
-  root["priorities"] = to_json(report.by_priority(), "priority");
+  root["tenants"] = to_json(report.by_tenant(), "tenant", report.slo().any());
+  root["priorities"] = to_json(report.by_priority(), "priority", report.slo().any());
   root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns", "prompt_tokens",
                            "output_tokens", "cached_tokens", "preemptions",    "refused",     "line",
                            "tenant",        "priority",      "request"};

@@ -19,6 +19,12 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return value;
 }
 
+bool is_decimal(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
 /// The numbers of "1..40" or "1..40:3"; none if `text` has another form.
 std::vector<std::string> range_of(std::string_view text) {
   const size_t dots = text.find("..");
@@ -27,7 +33,11 @@ std::vector<std::string> range_of(std::string_view text) {
   const auto low = whole_number(text.substr(0, dots));
   const auto high = whole_number(text.substr(dots + 2, colon - dots - 2));
   const auto step = colon < text.size() ? whole_number(text.substr(colon + 1)) : 1;
-  if (!low || !high || !step) return {};
+  if (!low || !high || !step) {
+    // "../a" is a value.
+    if (!is_decimal(text.substr(0, dots)) || !is_decimal(text.substr(dots + 2, colon - dots - 2))) return {};
+    throw Error(fmt::format("--sweep: '{}': a range is of whole numbers; list others: 0.5,1,1.5", text));
+  }
   if (*step < 1 || *high < *low || *low < 0 || *high > INT32_MAX) {
     throw Error(
         fmt::format("--sweep: '{}': a range is LOW..HIGH or LOW..HIGH:STEP, with 0 <= LOW <= HIGH", text));

@@ -319,6 +319,15 @@ def test_tables_of_requests_and_steps_and_figures_by_tenant(tmp_path):
         assert sum(tenant[key] for tenant in root["tenants"]) == root[key]
 
 
+def test_a_file_that_cannot_be_written_costs_no_other(tmp_path):
+    results = tmp_path / "out.json"
+    done = quire("simulate", "--requests", 5, "--decision-log", "/dev/full", "--perfetto", "/dev/full", "--json", results, check=False)
+    assert done.returncode == 1 and b"tokens/s" in done.stdout
+    root = json.loads(results.read_text())
+    assert root["finished"] == 5 and root["good"] is None and root["tenants"][0]["good"] is None
+    assert [line for line in done.stderr.decode().splitlines() if line.startswith("quire: ")] == ["quire: /dev/full: cannot be written"] * 2
+
+
 @pytest.mark.parametrize("trace", ["traces-azure/AzureLLMInferenceTrace_conv.csv",
                                    "traces-mooncake/conversation_trace.jsonl"])
 def test_traces_run(trace):

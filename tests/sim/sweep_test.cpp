@@ -39,6 +39,8 @@ TEST(SweepTest, NamesWhatIsWrong) {
   EXPECT_THAT(fault([] { parse_sweep("rate=1,2,"); }), HasSubstr("an empty value"));
   EXPECT_THAT(fault([] { parse_sweep("rate=1,2,1"); }), HasSubstr("has 1 twice"));
   EXPECT_THAT(fault([] { parse_sweep("rate=9..1"); }), HasSubstr("LOW <= HIGH"));
+  EXPECT_THAT(fault([] { parse_sweep("rate=0.5..2:0.5"); }), HasSubstr("a range is of whole numbers"));
+  EXPECT_THAT(fault([] { parse_sweep("rate=1..2:0.5"); }), HasSubstr("a range is of whole numbers"));
   EXPECT_THAT(fault([] { parse_sweep("rate=1..9:0"); }), HasSubstr("LOW <= HIGH"));
   EXPECT_THAT(fault([] { parse_sweep("rate=0..99999999"); }), HasSubstr("more than 10000"));
 }
