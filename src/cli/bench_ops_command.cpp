@@ -144,7 +144,8 @@ void add_bench_ops(const Flags& bench, Command& run) {
   command
       .add_option("--filter", options->filter,
                   "Measure only the ops whose name matches this regular expression")
-      .value_name("REGEX");
+      .value_name("REGEX")
+      .may_be_empty();
   command
       .add_option("--isa", options->isa,
                   "Instruction-set level: all (that this machine has), auto (the best), reference, avx2, "

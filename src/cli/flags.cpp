@@ -7,6 +7,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "cli/help_formatter.h"
@@ -143,6 +144,13 @@ Flags Program::flags() const { return Flags(app_.get()); }
 void Program::set_version(const std::string& text) { app_->set_version_flag("--version", text); }
 
 Program::Outcome Program::parse(const std::vector<std::string>& args) {
+  // CLI11 would take the argument behind it for the value.
+  for (const std::string& arg : args) {
+    if (arg == "--") break;
+    if (arg.starts_with("--") && arg.find('=') + 1 == arg.size()) {
+      return {.help = {}, .error = fmt::format("{} has no value behind the '='", arg)};
+    }
+  }
   try {
     app_->parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForVersion& version) {

@@ -29,6 +29,7 @@
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/message_reader.h"
+#include "cli/process.h"
 #include "cli/sim_options.h"
 #include "cli/simulate_options.h"
 #include "cli/simulate_tables.h"
@@ -257,16 +258,16 @@ void print_results(const SimulateFlags& options, const Followers& followers,
   }
 }
 
-/// Does each of `writes`, whatever becomes of the others, and then throws the Error of the last that failed;
+/// Does each of `writes`, whatever becomes of the others, and then throws an Error of the last that failed;
 /// those before it are said on standard error.
 void do_all(std::initializer_list<std::function<void()>> writes) {
   std::string failed;
   for (const auto& write : writes) {
     try {
       write();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       if (!failed.empty()) fmt::print(stderr, "quire: {}\n", failed);
-      failed = error.what();
+      failed = describe(error);
     }
   }
   if (!failed.empty()) throw Error(failed);

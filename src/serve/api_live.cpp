@@ -52,6 +52,8 @@ asio::awaitable<void> Api::show_live(Exchange& exchange) {
   std::optional<uint64_t> tenant;
   if (keys_.required() && std::ranges::find(config_.operators, request.key_name) == config_.operators.end())
     tenant = request.tenant;
+  constexpr std::string_view kType = "text/event-stream; charset=utf-8";
+  if (request.method == "HEAD") co_return co_await exchange.start_stream(kType);
   Seat seat(live_.join(tenant));
   if (!seat.taken()) {
     HttpResponse full = refusal(503, "too many watch this server already", "too_many_watchers");
@@ -60,8 +62,7 @@ asio::awaitable<void> Api::show_live(Exchange& exchange) {
     co_return;
   }
   asio::steady_timer timer(co_await asio::this_coro::executor);
-  co_await exchange.start_stream("text/event-stream; charset=utf-8");
-  if (request.method == "HEAD") co_return;
+  co_await exchange.start_stream(kType);
   co_await exchange.write_stream(": the run of this server\n\n");
   while (!exchange.client_gone() && !live_.closed()) {
     timer.expires_after(kPause);

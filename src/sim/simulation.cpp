@@ -17,21 +17,13 @@ backend::sim::SimTokens sim_tokens(const SimulationConfig& config, const Workloa
   return tokens;
 }
 
-/// As the engine does: the limit on waiting requests is enforced where they arrive (room_for), and the
-/// scheduler gets at most as many more as could be running.
-control::SchedulerConfig queue_in_front(control::SchedulerConfig scheduler) {
-  scheduler.max_waiting += std::min(scheduler.max_num_seqs, UINT32_MAX - scheduler.max_waiting);
-  return scheduler;
-}
-
 }  // namespace
 
 Simulation::Simulation(const SimulationConfig& config, std::unique_ptr<RequestStream> requests,
                        record::RunWriter* record)
     : check_kv_(config.check_kv),
       source_(std::move(requests)),
-      max_waiting_(config.scheduler.max_waiting),
-      scheduler_(queue_in_front(config.scheduler), record),
+      scheduler_(config.scheduler, record),
       executor_(config.scheduler, config.cost, sim_tokens(config, settings()), config.depth),
       latency_(config.latency),
       reception_(config.accept) {}
@@ -140,13 +132,6 @@ RequestRecord Simulation::sent_record(size_t number) const {
   return {.arrival = source_.due(number), .prompt_tokens = source_.request(number).prompt_length};
 }
 
-/// What waits for a slot that is free does not count.
-bool Simulation::room_for(uint32_t choices) const {
-  const control::StepStats& now = stats();
-  const uint32_t slots = scheduler().config().max_num_seqs;
-  return uint64_t{now.waiting} + choices <= uint64_t{max_waiting_} + slots - std::min(slots, now.running);
-}
-
 /// All choices of a request, or none; then it says why.
 std::optional<Refusal> Simulation::add(size_t number) {
   const SimRequest& request = source_.request(number);
@@ -154,9 +139,6 @@ std::optional<Refusal> Simulation::add(size_t number) {
   // Before its tokens are made, which may be many.
   if (uint64_t{request.prompt_length} + request.output_length > scheduler().config().max_model_len)
     return too_long();
-  if (!room_for(choices) && scheduler().check_length(request.prompt_length, request.output_length)) {
-    return Refusal::kQueueFull;
-  }
   control::SeqSpec spec;
   const SeqId first = number * choices;
   spec.prompt = source_.prompt_on_demand(number);
@@ -180,6 +162,8 @@ std::optional<Refusal> Simulation::add(size_t number) {
     switch (added.error().code) {
       case RequestErrorCode::kTooLong:
         return Refusal::kTooLongForPool;
+      case RequestErrorCode::kQueueFull:
+        return Refusal::kQueueFull;
       default:
         throw Error("simulation: " + added.error().message);
     }

@@ -41,7 +41,7 @@ struct SimulationConfig {
 enum class Refusal : uint8_t {
   kTooLongForModel,  // prompt and answer exceed max_model_len, which is less than what the pool holds
   kTooLongForPool,
-  kQueueFull,     // max_waiting sequences wait already, besides those for which there are slots
+  kQueueFull,     // max_waiting sequences wait already
   kConversation,  // an earlier turn of its conversation was refused, so it was not sent
 };
 inline constexpr size_t kNumRefusals = 4;
@@ -164,7 +164,6 @@ class Simulation {
   bool plan_step();
   RequestRecord sent_record(size_t number) const;
   std::optional<Refusal> add(size_t number);
-  bool room_for(uint32_t choices) const;
   Refusal too_long() const;
   void note_refusal(size_t number, const SimRequest& request, RequestRecord record, Refusal why, Nanos now);
   void note_plan(const control::StepPlan& plan);
@@ -177,7 +176,6 @@ class Simulation {
   const bool check_kv_;
   VirtualClock clock_;
   WorkloadSource source_;
-  const uint32_t max_waiting_;
   record::RecordedScheduler scheduler_;
   backend::sim::SimExecutor executor_;
   struct OpenStep {

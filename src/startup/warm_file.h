@@ -13,7 +13,7 @@
 namespace quire::startup {
 
 /// A prefix cache that outlives the program: read at the start, if the file exists and was written with the
-/// same model and the same settings, and written at the end.
+/// same model and the same settings, and written at the end, unless nothing is cached then.
 class WarmFile final : public engine::WarmStart {
  public:
   /// `backend`, in which the blocks are, must outlive it. `access`: how the file is read.

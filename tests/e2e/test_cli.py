@@ -284,6 +284,7 @@ def test_make_model_runs(tmp_path):
     (["serve", DEMO, "--api-key-file", ""], "--api-key-file: the text is empty"),
     (["serve", DEMO, "--decision-log-max", ""], "--decision-log-max: the text is empty"),
     (["simulate", "--cost", ""], "--cost: the text is empty"),
+    (["simulate", "--json=", "--demo"], "quire: --json= has no value behind the '='"),
     (["simulate", "--num-blocks", "4000000000"], "--num-blocks: 4000000000 is not a number from 1 to 2147483647"),
     (["simulate", "--sweep", "rate=0.5..2:0.5"], "--sweep: '0.5..2:0.5': a range is of whole numbers"),
     (["detokenize", DEMO, "-i", "[1, 5000]"], "5000 is not a token id; they go from 0 to 4095"),
