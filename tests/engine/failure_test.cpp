@@ -15,6 +15,7 @@
 #include "engine/end_rate.h"
 #include "engine/tenant_queues.h"
 #include "tests/engine/engine_rig.h"
+#include "tests/support/units.h"
 
 namespace quire::engine {
 namespace {
