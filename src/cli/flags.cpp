@@ -21,6 +21,9 @@ constexpr const char* kNotEmpty = "not empty";  // the name of the check
 
 std::string empty_fault(const std::string& text) { return text.empty() ? "the text is empty" : ""; }
 
+/// CLI11 takes an empty text for 0.
+std::string no_number_fault(const std::string& text) { return text.empty() ? "'' is not a number" : ""; }
+
 }  // namespace
 
 Flag Flag::value_name(const std::string& name) const { return Flag(option_->type_name(name)); }
@@ -28,11 +31,14 @@ Flag Flag::group(const std::string& name) const { return Flag(option_->group(nam
 Flag Flag::show_default() const { return Flag(option_->capture_default_str()); }
 Flag Flag::show_default(const std::string& text) const { return Flag(option_->default_str(text)); }
 
-Flag Flag::range(int64_t least, int64_t most) const { return Flag(option_->check(CLI::Range(least, most))); }
+// What refuses an empty value itself, with the range.
+Flag Flag::range(int64_t least, int64_t most) const {
+  return Flag(may_be_empty().option_->check(CLI::Range(least, most)));
+}
 
 Flag Flag::number_range(double least, double most) const {
-  return check([=](const std::string& text) { return number_fault(text, least, most); },
-               number_range_text(least, most));
+  return may_be_empty().check([=](const std::string& text) { return number_fault(text, least, most); },
+                              number_range_text(least, most));
 }
 
 Flag Flag::whole_number() const { return check(whole_number_fault); }
@@ -73,6 +79,8 @@ Flag Flags::add_option(const std::string& names, T& value, const std::string& he
   if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::optional<std::string>> ||
                 std::is_same_v<T, std::vector<std::string>>) {
     option->check(empty_fault, "", kNotEmpty);
+  } else {
+    option->check(no_number_fault, "", kNotEmpty);
   }
   return Flag(option);
 }

@@ -40,8 +40,8 @@ class Flag {
   Flag one_of(const std::vector<std::string>& names) const;
   /// `fault` returns what is wrong with a value, or an empty text; `shown`: the values in the help text.
   Flag check(std::function<std::string(const std::string&)> fault, const std::string& shown = "") const;
-  /// Accepts an empty value, which a flag with a text for a value refuses otherwise: it would be taken for
-  /// one that is not given, and comes from a variable of a script that is not set.
+  /// Accepts an empty value, which a flag with a value refuses otherwise: it would be taken for one that is
+  /// not given, or for 0, and comes from a variable of a script that is not set.
   Flag may_be_empty() const;
 
   Flag required(bool is = true) const;

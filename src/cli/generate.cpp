@@ -60,9 +60,6 @@ engine::GenerationRequest make_request(const SamplingOptions& options, const Sam
   pick(options.top_p, defaults.top_p, sampling.top_p);
   pick(options.min_p, defaults.min_p, sampling.min_p);
   pick(options.repetition_penalty, defaults.repetition_penalty, sampling.repetition_penalty);
-  for (const std::string& stop : options.stop) {
-    if (stop.empty()) throw Error("--stop: the text is empty");
-  }
   sampling.seed = options.seed;
   if (options.max_tokens > 0) request.max_tokens = options.max_tokens;
   request.ignore_eos = options.ignore_eos;

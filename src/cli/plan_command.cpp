@@ -149,13 +149,13 @@ std::string users_text(uint64_t users) {
 
 /// In lines that a terminal holds, below a title.
 void print_sentence(const char* name, const std::string& text) {
-  constexpr size_t kMost = 84;
+  constexpr size_t kTextWidth = 84;
   std::string line;
   size_t at = 0;
   while (at < text.size()) {
     const size_t space = std::min(text.find(' ', at), text.size());
     const std::string word = text.substr(at, space - at);
-    if (!line.empty() && line.size() + 1 + word.size() > kMost) {
+    if (!line.empty() && line.size() + 1 + word.size() > kTextWidth) {
       fmt::print("{} {}\n", title(name), line);
       name = "";
       line.clear();

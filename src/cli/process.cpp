@@ -32,8 +32,8 @@ std::string describe(const std::exception& error) {
   // A length_error is a vector longer than any memory.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
       dynamic_cast<const std::length_error*>(&error) != nullptr) {
-    return "out of memory: lower --kv-cache-memory or --num-blocks, --max-num-seqs, "
-           "--max-num-batched-tokens or --max-model-len, or make the weights smaller (--quantization)";
+    return "out of memory: lower --num-blocks or --kv-cache-memory, --max-num-seqs, --max-num-batched-tokens "
+           "or --max-model-len, or make the weights smaller (--quantization), whichever the command has";
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error);
       system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {

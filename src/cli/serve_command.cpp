@@ -116,6 +116,14 @@ void fit_to_memory(serve::ServerConfig& config, const startup::LocalEngine& engi
                   human_bytes(config.max_body_memory), config.max_connections));
 }
 
+void refuse_same_names(const std::vector<std::string>& names) {
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (std::find(names.begin(), name, *name) != name) {
+      throw Error(fmt::format("--served-model-name: '{}' is given twice", *name));
+    }
+  }
+}
+
 /// With several keys, no key may take the whole queue.
 void share_queue(startup::EngineOptions& engine, size_t num_keys) {
   const uint32_t queue = engine.max_waiting.value_or(engine.default_max_waiting);
@@ -159,6 +167,7 @@ int serve(ServeOptions& options) {
   config.api_keys = find_keys(options);
   check_operators(config);
   share_queue(options.engine, config.api_keys.size());
+  refuse_same_names(config.served_names);
   if (config.served_names.empty()) config.served_names = {startup::model_name(options.engine.model.model)};
   config.version = version();
   config.page = !options.no_page;

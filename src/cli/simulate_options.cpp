@@ -60,6 +60,10 @@ control::SchedulerConfig scheduler_config(const SimulateOptions& options, const 
   config.block_size = pick(options.block_size, 16, 16);
   config.max_num_seqs = pick(options.max_num_seqs, 24, 64);
   config.max_num_batched_tokens = pick(options.max_num_batched_tokens, 192, 2048);
+  if (config.max_num_batched_tokens < config.max_num_seqs) {
+    throw Error(fmt::format("--max-num-batched-tokens: {} is less than the {} of --max-num-seqs",
+                            config.max_num_batched_tokens, config.max_num_seqs));
+  }
   uint64_t block_bytes = kTokenBytes * config.block_size;
   if (model) {
     const uint32_t most = model->shape.max_positions;

@@ -68,7 +68,9 @@ std::string request_table(const sim::KeptRequests& requests, const sim::Slo& slo
                        time(record.first_token), time(record.finished), done ? time(record.ttft()) : "",
                        done && each ? time(*each) : "", record.prompt_tokens, record.output_tokens,
                        record.cached_tokens, record.preemptions, record.in_time ? 1 : 0,
-                       done && slo.met_by(record.ttft(), each, record.e2e()) ? 1 : 0,
+                       !slo.any()                                              ? ""
+                       : done && slo.met_by(record.ttft(), each, record.e2e()) ? "1"
+                                                                               : "0",
                        record.refused ? sim::refusal_key(*record.refused) : "", last);
   }
   return out;

@@ -16,7 +16,7 @@ namespace quire::cli {
 namespace {
 
 constexpr const char* kWorkloadGroup =
-    "Workload (LENGTH: N, uniform:LOW:HIGH, lognormal:MEAN:SIGMA[:MOST], exponential:MEAN, file:PATH)";
+    "Workload (LENGTH: N, uniform:LO:HI, lognormal:MEAN:SIGMA[:MAX], exponential:MEAN[:MAX], file:PATH)";
 
 constexpr const char* kAgentsText =
     "a first prompt of 2000 shared tokens and some of its own, 5 to 25 turns, short answers, and results of "

@@ -35,7 +35,7 @@ struct SchedulerConfig {
   /// the budget allows fewer tokens, down to a quarter.
   uint32_t context_cost = 0;
   uint32_t max_model_len = 0;
-  uint32_t max_waiting = 1024;  // beyond that: kQueueFull
+  uint32_t max_waiting = 1024;  // not counting one for each free slot; beyond that: kQueueFull
   /// The blocks that an admission must leave available, so that running sequences can grow before one must be
   /// preempted. In 1/10,000 of num_blocks, rounded up. May exceed the pool: then one sequence runs at a time.
   uint32_t watermark_bp = 100;

@@ -80,8 +80,8 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   const auto invalid = [](std::string why) { return refuse(RequestErrorCode::kInternal, std::move(why)); };
   if (spec.prompt.empty()) return invalid("a sequence needs a prompt");
   if (auto fits = check_length(spec.prompt.size(), spec.max_tokens); !fits) return fits;
-  if (waiting_.size() >= config_.max_waiting) {
-    return refuse(RequestErrorCode::kQueueFull, fmt::format("{} sequences wait already", waiting_.size()));
+  if (waiting_.size() + running_.size() >= uint64_t{config_.max_waiting} + config_.max_num_seqs) {
+    return refuse(RequestErrorCode::kQueueFull, fmt::format("the queue of {} is full", config_.max_waiting));
   }
   const auto parent = spec.fork_of ? sequences_.find(*spec.fork_of) : sequences_.end();
   if (parent != sequences_.end()) {

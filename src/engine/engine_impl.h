@@ -54,17 +54,10 @@ struct Engine::Impl {
         metrics(the_metrics),
         warm(the_warm),
         shadow(the_shadow),
-        scheduler(queue_in_front(the_config.scheduler), the_record),
+        scheduler(the_config.scheduler, the_record),
         observer(the_config, the_clock, the_trace, the_log, the_shadow) {
     publish_stats();
     thread = std::thread([this] { run(); });
-  }
-
-  /// The limit on waiting requests is enforced where they arrive (no_room); the scheduler gets at most as
-  /// many more as could be running.
-  static control::SchedulerConfig queue_in_front(control::SchedulerConfig scheduler) {
-    scheduler.max_waiting += std::min(scheduler.max_num_seqs, UINT32_MAX - scheduler.max_waiting);
-    return scheduler;
   }
 
   bool bounds_tenants() const { return config.max_waiting_per_tenant < config.scheduler.max_waiting; }

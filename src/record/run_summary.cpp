@@ -97,7 +97,7 @@ std::string requests_text(const RunStory& run, const Totals& totals) {
 std::string pool_text(const RunStory& run) {
   const uint64_t places = run.steps * run.config.num_blocks;
   const std::string held =
-      fmt::format("{} held on average, at most {} of {}", percent(run.blocks_held_sum, places),
+      fmt::format("{} held in an average step, at most {} of {}", percent(run.blocks_held_sum, places),
                   with_commas(run.most_blocks_held), plural(run.config.num_blocks, "block"));
   if (run.short_steps == 0) {
     return "large enough: no request first in line waited for blocks, and none was preempted; " + held;
@@ -114,7 +114,8 @@ std::string load_text(const RunStory& run) {
   const auto mean = [&](uint64_t sum) { return static_cast<double>(sum) / static_cast<double>(run.steps); };
   const bool overloaded = run.queue_full > 0 || (run.waiting_sum > 0 && run.waiting_sum >= run.running_sum);
   std::string text = fmt::format(
-      "{}: {:.1f} ran and {:.1f} waited on average, at most {} waited; requests waited in {} of the steps",
+      "{}: {:.1f} ran and {:.1f} waited in an average step, at most {} waited; requests waited in {} of the "
+      "steps",
       overloaded ? "overloaded" : "not overloaded", mean(run.running_sum), mean(run.waiting_sum),
       with_commas(run.most_waiting), percent(run.waiting_steps, run.steps));
   if (run.queue_full > 0) {

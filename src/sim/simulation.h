@@ -41,7 +41,7 @@ struct SimulationConfig {
 enum class Refusal : uint8_t {
   kTooLongForModel,  // prompt and answer exceed max_model_len, which is less than what the pool holds
   kTooLongForPool,
-  kQueueFull,     // max_waiting sequences wait already
+  kQueueFull,     // max_waiting sequences wait already, not counting one for each free slot
   kConversation,  // an earlier turn of its conversation was refused, so it was not sent
 };
 inline constexpr size_t kNumRefusals = 4;

@@ -19,7 +19,7 @@ using testing::StartsWith;
 
 TEST(Describe, IsOneLineForAPerson) {
   EXPECT_EQ(describe(Error("FILE: is damaged")), "FILE: is damaged");
-  EXPECT_THAT(describe(std::bad_alloc()), StartsWith("out of memory: lower --kv-cache-memory"));
+  EXPECT_THAT(describe(std::bad_alloc()), StartsWith("out of memory: lower --num-blocks"));
   EXPECT_THAT(describe(std::length_error("vector::reserve")), StartsWith("out of memory: lower"));
   const std::error_code denied = std::make_error_code(std::errc::permission_denied);
   using std::filesystem::filesystem_error;

@@ -208,7 +208,8 @@ TEST(Scheduler, RunsNoMoreThanItsSlots) {
 TEST(Scheduler, RefusesWhatCannotRun) {
   control::SchedulerConfig config = with_blocks(5);  // 20 tokens
   config.max_model_len = 30;
-  config.max_waiting = 1;
+  config.max_num_seqs = 2;
+  config.max_waiting = 0;
   control::Scheduler scheduler(config);
   const auto code = [&](control::SeqSpec spec) {
     const auto added = scheduler.add(std::move(spec));
@@ -225,9 +226,11 @@ TEST(Scheduler, RefusesWhatCannotRun) {
               testing::AllOf(HasSubstr("holds 20 tokens"), HasSubstr("requested 21")));
   ASSERT_TRUE(scheduler.add(Driver::spec(a, text(18), 3)));  // the last token is never computed
   EXPECT_EQ(scheduler.stats().waiting, 1U) << "it counts at once, before any step";
-  EXPECT_EQ(code(Driver::spec(b, text(1), 1)).code, RequestErrorCode::kQueueFull);
-  scheduler.plan();
   EXPECT_EQ(code(Driver::spec(a, text(1), 1)).code, RequestErrorCode::kInternal);
+  ASSERT_TRUE(scheduler.add(Driver::spec(b, text(1), 1))) << "there is a slot for each";
+  EXPECT_EQ(code(Driver::spec(c, text(1), 1)).code, RequestErrorCode::kQueueFull);
+  scheduler.plan();
+  EXPECT_EQ(code(Driver::spec(c, text(1), 1)).code, RequestErrorCode::kQueueFull);
   EXPECT_EQ(scheduler.check_invariants(), "");
 }
 

@@ -270,7 +270,7 @@ def test_make_model_runs(tmp_path):
     (["simulate", "--trace", "README.md"], "README.md: line 1: neither the header"),
     (["simulate", "--trace", "/dev/null"], "/dev/null: not a regular file"),
     (["simulate", "--trace", "no/such/trace"], "no/such/trace"),
-    (["simulate", "--max-num-batched-tokens", "3"], "max_num_batched_tokens (3)"),
+    (["simulate", "--max-num-batched-tokens", "3"], "--max-num-batched-tokens: 3 is less than the 64 of --max-num-seqs"),
     (["simulate", "--num-blocks", "0"], "--num-blocks"),
     (["simulate", "--scheduling-policy", "lifo"], "'lifo' is not one of fcfs"),
     (["simulate", "--preemption-mode", "swap", "--swap-space", "1KiB"], "--swap-space: 1KiB makes 0 blocks"),

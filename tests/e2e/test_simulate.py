@@ -325,6 +325,9 @@ def test_a_file_that_cannot_be_written_costs_no_other(tmp_path):
     assert done.returncode == 1 and b"tokens/s" in done.stdout
     root = json.loads(results.read_text())
     assert root["finished"] == 5 and root["good"] is None and root["tenants"][0]["good"] is None
+    requests = tmp_path / "r.csv"
+    quire("simulate", "--requests", 5, "--request-csv", requests)
+    assert [row["good"] for row in csv.DictReader(requests.open())] == [""] * 5
     assert [line for line in done.stderr.decode().splitlines() if line.startswith("quire: ")] == ["quire: /dev/full: cannot be written"] * 2
 
 

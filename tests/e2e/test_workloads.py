@@ -115,7 +115,7 @@ def test_refused_requests_are_counted_by_reason(tmp_path):
     assert re.search(rf"^requests +[\d,]+ finished, {len(too_long)} refused$", text, re.M)
     assert re.search(rf"^refused +{len(too_long)} too long for the pool, the first in line {too_long[0]['line']} of the trace", text, re.M)
     limited, _ = simulated(tmp_path, "--requests", 20, "--max-waiting", 5, "--max-num-seqs", 1)
-    assert limited["refused_by"] == {"too_long_for_model": 0, "too_long_for_pool": 0, "queue_full": 15, "conversation": 0}
+    assert limited["refused_by"] == {"too_long_for_model": 0, "too_long_for_pool": 0, "queue_full": 14, "conversation": 0}
 
 
 def test_a_run_in_which_nothing_finishes_is_an_error(tmp_path):

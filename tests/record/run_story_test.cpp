@@ -321,7 +321,8 @@ TEST(RunStory, TellsAStopStringFromAnAbort) {
 
 TEST(RunStory, SaysWhyARequestIsRefused) {
   control::SchedulerConfig config = Recording::small(4);
-  config.max_waiting = 2;
+  config.max_num_seqs = 1;
+  config.max_waiting = 1;
   Recording recording(config);
   recording.add(0, 60, 6);
   recording.add(1, 14, 6);
@@ -336,7 +337,7 @@ TEST(RunStory, SaysWhyARequestIsRefused) {
   EXPECT_EQ(run.sequences[2].refused, "");
   EXPECT_THAT(run.sequences[3].refused, HasSubstr("sequence 2 exists already"));
   EXPECT_EQ(run.sequences[4].refused, "");
-  EXPECT_EQ(run.sequences[5].refused, "2 sequences wait already");
+  EXPECT_EQ(run.sequences[5].refused, "the queue of 1 is full");
   EXPECT_EQ(end_name(run.sequences[5]), "refused");
   EXPECT_THAT(summary_of(run, "requests"), StartsWith("6 requests: 0 finished, 4 refused, 0 aborted, 2 not"));
 }
@@ -469,7 +470,8 @@ TEST(RunStory, NamesOverload) {
     EXPECT_THAT(summary_of(calm.tell(), "load"), StartsWith("not overloaded: 1.0 ran and 0.0 waited"));
   }
   control::SchedulerConfig config = Recording::small(20);
-  config.max_waiting = 1;
+  config.max_num_seqs = 1;
+  config.max_waiting = 0;
   Recording full(config);
   full.add(0, 3, 5);
   full.add(1, 3, 5);

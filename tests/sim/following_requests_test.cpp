@@ -148,7 +148,8 @@ TEST(Refusals, EachHasItsReason) {
   small.run();
   EXPECT_EQ(small.records()[2].refused, Refusal::kTooLongForPool);
   config = machine();
-  config.scheduler.max_waiting = 1;
+  config.scheduler.max_waiting = 0;
+  config.scheduler.max_num_seqs = 1;
   workload.requests.assign(3, {.prompt_length = 10, .output_length = 10});
   FollowedSimulation full(config, workload);
   full.run();

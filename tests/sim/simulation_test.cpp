@@ -346,9 +346,21 @@ TEST(Simulation, WhatCanNeverRunIsRefusedAndTheRestGoesOn) {
 
   SimulationConfig full = small_pool();
   full.scheduler.max_waiting = 1;
+  full.scheduler.max_num_seqs = 1;
   EXPECT_EQ(simulate(full, workload).totals.finished, 1U);
   workload.requests.assign(5, {.prompt_length = 10, .output_length = 10});
-  EXPECT_EQ(simulate(full, workload).totals.refused, 4U);
+  EXPECT_EQ(simulate(full, workload).totals.refused, 3U);
+}
+
+TEST(Simulation, WhatIsForAFreeSlotDoesNotWait) {
+  SimulationConfig config = small_pool();
+  config.scheduler.max_waiting = 0;
+  config.scheduler.max_num_seqs = 3;
+  Workload workload;
+  workload.requests.assign(5, {.prompt_length = 10, .output_length = 10});
+  EXPECT_EQ(simulate(config, workload).totals.finished, 3U);
+  workload.choices = 2;  // one request has two slots, and for another there is one
+  EXPECT_EQ(simulate(config, workload).totals.finished, 1U);
 }
 
 TEST(Simulation, RequestsAreReceivedOneAfterTheOther) {

@@ -43,6 +43,7 @@ class NaiveModel {
   const std::string& error() const { return error_; }
 
   size_t num_waiting() const { return waiting_.size(); }
+  size_t num_running() const { return running_.size(); }
   bool knows(SeqId id) const { return sequences_.contains(id); }
 
   /// What happened so far.

@@ -270,10 +270,17 @@ void NaiveModel::copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, con
 void NaiveModel::plan_admissions(const control::StepPlan& plan) {
   followers_.clear();
   bool can_follow = false;
-  bool unsure = false;  // only the scheduler knows which sequences it passed over
+  bool unsure = false;                // only the scheduler knows which sequences it passed over
+  std::set<SeqId> perhaps_followers;  // it did so with these if it looked at them, and what they wait for can
+                                      // be moved in before the next is admitted
   while (error_.empty() && running_.size() + followers_.size() < config_.max_num_seqs && budget_ > 0) {
     Sequence* first = first_by_rank();
     unsure = unsure || first == nullptr;
+    if (unsure) {
+      for (const auto& [order, seq] : waiting_) {
+        if (!waits_for_parent(*seq) && computes_for(*seq)) perhaps_followers.insert(seq->id());
+      }
+    }
     if (unsure && added_ == plan.added.size()) {
       can_follow = std::ranges::any_of(waiting_, [&](const auto& place) {
         return !waits_for_parent(*place.second) && computes_for(*place.second);
@@ -287,7 +294,9 @@ void NaiveModel::plan_admissions(const control::StepPlan& plan) {
       if (waits_for_parent(*first)) return fail("fork {} comes in too early", first->id());
       if (computes_for(*first)) return fail("sequence {} comes in before its prefix", first->id());
     }
-    if (computes_for(*first)) {
+    const bool was_one = perhaps_followers.contains(first->id()) && added_ < plan.added.size() &&
+                         plan.added[added_].sampling.seed != first->id();
+    if (was_one || computes_for(*first)) {
       followers_.insert(first->id());
       ++counts_.followers;
       continue;

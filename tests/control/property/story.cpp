@@ -104,7 +104,7 @@ class Author {
     made.max_num_batched_tokens = made.max_num_seqs + below(one_in(2) ? 4 : 30);
     made.context_cost = one_in(2) ? 0 : below(500'000);
     made.max_model_len = crowded_ ? 100 : 10 + below(100);
-    made.max_waiting = one_in(8) ? 80 : 2 + below(30);
+    made.max_waiting = one_in(8) ? 80 : below(20);
     made.watermark_bp = crowded_ ? 0 : one_in(8) ? 20000 : below(2) * below(1000);
     made.enable_prefix_caching = !one_in(crowded_ ? 2 : 6);
     if (one_in(2)) {  // K/V groups
