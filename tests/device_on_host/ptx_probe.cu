@@ -7,7 +7,7 @@
 #include "tests/device_on_host/ptx_probe.h"
 
 // A kernel for each entry of ptx.h, ptx_float.h and ptx_mma.h, for asynchronous copies and for kernels that
-// begin early, and nothing else: the tests show what it means on the host, and tools/build_cuda.py which
+// begin early, and nothing else: the tests show what it means on the host, and tools/check_cuda.py which
 // machine instruction it becomes.
 namespace quire::test::fibers {
 namespace {

@@ -24,7 +24,7 @@ struct TileShape {
   static constexpr uint32_t kStageBytes = (kColumns + kRows) * kStageK * 2;
 };
 
-/// Stages of weights and x; tools/build_cuda.py reads these numbers in the names of kernels. While a stage is
+/// Stages of weights and x; tools/check_cuda.py reads these numbers in the names of kernels. While a stage is
 /// multiplied, the others are on their way, of which only the weights count here.
 template <uint32_t kStages, uint32_t kSharedBytes_, uint32_t kBytesInFlight>
 struct Ring {

@@ -32,7 +32,7 @@ __device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t piece) {
   return row * kRowBytes + (piece ^ row % 8) * 16;
 }
 
-/// Stages of weights and x; tools/build_cuda.py reads these numbers in the names of kernels. While a stage is
+/// Stages of weights and x; tools/check_cuda.py reads these numbers in the names of kernels. While a stage is
 /// multiplied, the others are on their way, of which only the weights count here.
 template <uint32_t kStages_, uint32_t kSharedBytes_, uint32_t kBytesInFlight_>
 struct Ring {

@@ -41,7 +41,7 @@ static_assert(FewRows::kRows == kSmallTile && ManyColumns::kRows == kLargeTile);
 /// Blocks with many columns below which blocks have few: as many as a large device has multiprocessors.
 constexpr uint32_t kEnoughBlocks = 128;
 
-/// Stages of weights and x; tools/build_cuda.py reads these numbers in the names of kernels. While a stage is
+/// Stages of weights and x; tools/check_cuda.py reads these numbers in the names of kernels. While a stage is
 /// multiplied, the others are on their way, of which only the weights count here.
 template <uint32_t kThreads, uint32_t kStages, uint32_t kSharedBytes_, uint32_t kBytesInFlight>
 struct BlockRing {

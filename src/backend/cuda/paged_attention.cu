@@ -38,7 +38,7 @@ constexpr uint32_t stages() {
 }
 
 /// How a kernel is launched, how many stacks of 16 rows a warp has, how many warps share them, and how many
-/// stages its stream has. tools/build_cuda.py reads these numbers in the names of kernels.
+/// stages its stream has. tools/check_cuda.py reads these numbers in the names of kernels.
 template <uint32_t kThreads_, uint32_t kStacks_, uint32_t kSharers_, uint32_t kStages_,
           uint32_t kSharedBytes_, uint32_t kBytesInFlight_>
 struct ThreadBlock {

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Compiles the kernels of src/backend/cuda with nvcc and prints what each takes of a multiprocessor. Fails if one of them spills
-registers, or does not compile without a warning, or if attention to few tokens has less than 32 KiB of K and V on their way to a
-multiprocessor, or a product of few rows or with experts of weights. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that it stands for,
-that kernels that move much move 16 bytes at a time, and that those that begin early wait before they touch memory.
+"""Prints what each kernel of src/backend/cuda takes of a multiprocessor, as nvcc compiled it for libquire_cuda.so. Fails if one of
+them spills registers, or if attention to few tokens has less than 32 KiB of K and V on their way to a multiprocessor, or a product of
+few rows or with experts of weights. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that
+it stands for, that kernels that move much move 16 bytes at a time, and that those that begin early wait before they touch memory.
 
-build_cuda.py [--arch 80,90] [--nvdisasm PATH] BUILD_DIR
+check_cuda.py [--arch 80,90] [--nvdisasm PATH] KERNELS
+
+KERNELS: the folder of the build with what nvcc said of each source (NAME.cu.log), and its cubins.
 """
 import argparse
-import concurrent.futures
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -78,12 +77,6 @@ COPY_CODE = re.compile(r"LDGSTS\..*")
 COPIES_EARLY = {"few_rows_kernel", "int8_product_kernel"}
 
 
-def find_nvcc():
-    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
-    places = os.pathsep.join([os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)])
-    return shutil.which("nvcc", path=places)
-
-
 def plain_names(symbols):
     """Mangled names -> those of the kernels with their template arguments."""
     listed = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
@@ -95,20 +88,19 @@ def plain_names(symbols):
     return {symbol: shorten(name) for symbol, name in zip(symbols, listed.splitlines())}
 
 
-USAGE = re.compile(r"Compiling entry function '(?P<kernel>\w+)'.*?\n"
+USAGE = re.compile(r"Compiling entry function '(?P<kernel>\w+)' for 'sm_(?P<arch>\d+)'.*?\n"
                    r"(?:.*\n)?\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\s*\n"
                    r".*?Used (?P<registers>\d+) registers(?P<rest>.*)")
 
 
-def compile_source(nvcc, source, arch, build):
-    """(the cubin, rows of what its kernels take) or the compiler's complaint."""
-    cubin = build / f"{source.stem}.sm_{arch}.cubin"
-    command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-I{ROOT}/src", f"-I{ROOT}", f"-arch=sm_{arch}", "-cubin",
-               "-Xptxas", "-v", "-Werror", "all-warnings", "-o", str(cubin), str(source)]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    if ran.returncode != 0:
-        return None, f"{source.relative_to(ROOT)} for sm_{arch}:\n{ran.stdout}{ran.stderr}"
-    return cubin, [match.groupdict() for match in USAGE.finditer(ran.stdout + ran.stderr)]
+def kernels_of(source, arch, built):
+    """What each kernel of a source takes on a device."""
+    said = (built / f"{source.name}.log").read_text()
+    return [match.groupdict() for match in USAGE.finditer(said) if match["arch"] == arch]
+
+
+def cubin_of(source, arch, built):
+    return next(built.glob(f"{source.stem}.compute_{arch}.*cubin"))
 
 
 def threads_of(source):
@@ -232,36 +224,26 @@ def report(source, arch, rows, names):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("kernels", type=pathlib.Path)
     parser.add_argument("--arch", default="80,90", help="comma-separated compute capabilities without their dots")
     parser.add_argument("--nvdisasm", help="checks the machine code too")
     options = parser.parse_args()
-    nvcc = find_nvcc()
-    if nvcc is None:
-        print("nvcc is missing (CUDA toolkit 13; on PATH, in CUDA_HOME or in /usr/local/cuda): the kernels are not compiled", file=sys.stderr)
-        return 1
-    options.build.mkdir(parents=True, exist_ok=True)
     complaints = []
     checked = 0
     probes = ROOT / "tests/device_on_host/ptx_probe.cu"
     print("Of a block its threads, their registers and its shared memory (dynamic as far as the kernel's name says it); of a "
           "multiprocessor the blocks and the bytes of K and V on their way.")
     print(f"{'kernel':52} {'device':7} {'threads':>7} {'registers':>9} {'shared':>7} {'blocks':>6} {'in flight':>9} {'spills':>6}")
-    sources = [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]
-    wanted = [(source, arch) for arch in options.arch.split(",") for source in sources]
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as compilers:
-        compiled = compilers.map(lambda one: compile_source(nvcc, *one, options.build), wanted)
-        for (source, arch), (cubin, rows) in zip(wanted, compiled):
-            if cubin is None:
-                complaints.append(rows)
-                continue
+    for arch in options.arch.split(","):
+        for source in [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]:
+            rows = kernels_of(source, arch, options.kernels)
             names = plain_names([row["kernel"] for row in rows])
             if not rows:
                 complaints.append(f"{source.name} for sm_{arch}: ptxas names no kernel")
             complaints += report(source, arch, rows, names)
             if not options.nvdisasm:
                 continue
-            code = machine_code(options.nvdisasm, cubin)
+            code = machine_code(options.nvdisasm, cubin_of(source, arch, options.kernels))
             for symbol, name in names.items():
                 checked += 1
                 complaints += code_complaints(name, arch, code.get(symbol, []))
