@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/gated.h"
+#include "backend/cuda/rope.h"
 #include "backend/cuda/runtime.h"
 #include "tests/device_on_host/support.h"
 
@@ -167,6 +169,81 @@ TEST_P(FewRows, OfGatesAreWhatTwoKernelsGive) {
       });
     }
   }
+}
+
+struct Heads {
+  uint32_t heads;
+  uint32_t kv_heads;
+  uint32_t head_dim;
+  uint32_t rotary;
+};
+
+/// What rope() makes of the product that few_rows() stores, or few_rows() by itself: queries, then K/V
+/// blocks.
+std::vector<float> rotated_product(Device& device, const Operands& of, const Shape& shape, DType dtype,
+                                   const Heads& heads, bool in_one) {
+  constexpr uint32_t kBlockSize = 16;
+  constexpr uint32_t kBlocks = 3;
+  constexpr uint32_t kPositions = 50;
+  const backend::cuda::KvBlocks blocks{dtype, kBlockSize, heads.kv_heads, heads.head_dim};
+  std::vector<uint32_t> positions;
+  std::vector<uint32_t> places;
+  for (uint32_t row = 0; row < shape.rows; ++row) {
+    positions.push_back((row * 17 + 3) % kPositions);
+    places.push_back((row * 7 + 30) % (kBlocks * kBlockSize));
+  }
+  Elements x(device, "x", of.x, dtype);
+  Elements weights(device, "weights", of.weights, dtype);
+  Elements bias(device, "bias", of.bias, dtype);
+  Elements qkv(device, "qkv", size_t{shape.rows} * shape.n, dtype);
+  DeviceArray<float> cos_sin(device, "cos_sin",
+                             stored_floats(9, size_t{kPositions} * (heads.rotary + 1), DType::kF32));
+  DeviceArray<uint32_t> at(device, "positions", positions);
+  DeviceArray<uint32_t> to(device, "places", places);
+  Elements cache(device, "cache", std::vector<float>(kBlocks * blocks.block_elements(), 0.25F), dtype);
+  const backend::cuda::RopeArgs rope{blocks,    qkv.data(), heads.heads,  heads.rotary, cos_sin.data(),
+                                     at.data(), to.data(),  cache.data(), shape.rows};
+  backend::cuda::FewRowsArgs args{.dtype = dtype,
+                                  .out_dtype = dtype,
+                                  .x = x.data(),
+                                  .weights = weights.data(),
+                                  .bias = shape.bias ? bias.data() : nullptr,
+                                  .y = qkv.data(),
+                                  .rows = shape.rows,
+                                  .n = shape.n,
+                                  .k = shape.k};
+  if (in_one) args.rope = rope;
+  EXPECT_EQ(few_rows(args, nullptr), 0);
+  if (!in_one) {
+    EXPECT_EQ(backend::cuda::rope(rope, nullptr), 0);
+  }
+  std::vector<float> values;
+  for (size_t row = 0; row < shape.rows; ++row) {
+    for (size_t i = 0; i < size_t{heads.heads} * heads.head_dim; ++i)
+      values.push_back(qkv.at(row * shape.n + i));
+  }
+  for (size_t i = 0; i < cache.size(); ++i) values.push_back(cache.at(i));
+  return values;
+}
+
+TEST_P(FewRows, OfRotatedHeadsAreWhatTwoKernelsGive) {
+  const DType dtype = GetParam();
+  const std::pair<Heads, Shape> cases[] = {{{2, 1, 64, 64}, {1, 256, 512, true}},
+                                           {{2, 1, 96, 32}, {3, 384, 256, false}},
+                                           {{5, 5, 80, 32}, {8, 1200, 256, true}},
+                                           {{2, 1, 64, 0}, {5, 256, 1280, false}}};
+  for (const auto& [heads, shape] : cases) {
+    ASSERT_TRUE(backend::cuda::few_rows_rotates(heads.head_dim, heads.rotary));
+    const Operands of = operands(shape, dtype);
+    std::vector<float> expected;
+    in_many_orders([&](Device& device) {
+      if (expected.empty()) expected = rotated_product(device, of, shape, dtype, heads, false);
+      ASSERT_EQ(rotated_product(device, of, shape, dtype, heads, true), expected)
+          << shape.rows << " rows, heads of " << heads.head_dim;
+    });
+  }
+  EXPECT_FALSE(backend::cuda::few_rows_rotates(80, 40));
+  EXPECT_FALSE(backend::cuda::few_rows_rotates(8, 0));
 }
 
 /// A kernel before it in the stream writes x, and is not waited for.

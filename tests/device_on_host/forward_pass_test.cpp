@@ -76,14 +76,18 @@ class OnDevice {
     const std::span<const float> logits = pass_.logits(ops_, pass_.logit_rows());
     return {logits.begin(), logits.end()};
   }
-  /// Lets few_rows() multiply by gates and up, if it is faster. Whether it does.
-  bool prepare_gates() {
+  /// Lets few_rows() multiply by gates and up, and to queries, keys and values, where it is faster. Whether
+  /// it does both.
+  bool prepare_few_rows() {
     [[maybe_unused]] const SlowProducts slow;
-    const cuda::Matrix& gates = weights_.layers[0].gate_up;
-    const cuda::GemmShape shape{weights_.dtype, weights_.dtype, gates.n, gates.k, gates.bias != nullptr};
-    const void* const matrices[] = {gates.data};
-    gemm_.prepare(shape, matrices, gates.bias, cuda::kGemmRows);
-    return gemm_.takes_few_rows(shape, cuda::kFewRows);
+    const auto takes = [&](const cuda::Matrix& of) {
+      const cuda::GemmShape shape{weights_.dtype, weights_.dtype, of.n, of.k, of.bias != nullptr};
+      const void* const matrices[] = {of.data};
+      gemm_.prepare(shape, matrices, of.bias, cuda::kGemmRows);
+      return gemm_.takes_few_rows(shape, cuda::kFewRows);
+    };
+    const bool of_gates = takes(weights_.layers[0].gate_up);
+    return takes(weights_.layers[0].qkv) && of_gates;
   }
   const Device& device() const { return device_; }
   const model::ModelConfig& config() const { return config_; }
@@ -222,10 +226,11 @@ TEST(ForwardPass, BitsDoNotDependOnTheSizeOfTiles) {
   }
 }
 
-/// Up to kFewRows one kernel multiplies by gates and up and applies the gates.
-TEST(ForwardPass, BitsDoNotDependOnTheKernelOfGates) {
+/// Up to kFewRows one kernel multiplies by gates and up and applies the gates, and one multiplies and
+/// rotates.
+TEST(ForwardPass, BitsDoNotDependOnTheKernelsOfFewRows) {
   OnDevice on_device(demo_model_dir(), DType::kBF16, 1);
-  EXPECT_TRUE(on_device.prepare_gates() || !SlowProducts::kIsSure);
+  EXPECT_TRUE(on_device.prepare_few_rows() || !SlowProducts::kIsSure);
   const uint32_t vocab = on_device.config().vocab_size;
   const std::vector<TokenId> prompt = some_tokens(cuda::kFewRows + 1, vocab, 1);
   const std::vector<float> expected = on_device.step({{0, prompt}});

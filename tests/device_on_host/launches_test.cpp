@@ -120,10 +120,10 @@ TEST(Launches, AreThoseOfAStep) {
   }
 }
 
-TEST(Launches, WithoutThoseOfGatesWhereTheProductOfFewRowsAppliesThem) {
+TEST(Launches, WithoutThoseOfGatesAndRopeWhereTheProductOfFewRowsAppliesThem) {
   const model::ModelConfig config = formats::load_model_config(demo_model_dir());
   EXPECT_EQ(launches_of_a_step(demo_model_dir(), config, DType::kBF16, Offers::kLate),
-            cuda::step_launches(config) - config.num_layers);
+            cuda::step_launches(config) - 2 * config.num_layers);
 }
 
 }  // namespace

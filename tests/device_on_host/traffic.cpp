@@ -37,6 +37,8 @@ constexpr TrafficLimit kLimits[] = {
     {"expert_product", 0.0, 1.1},
     // A block's eight results of a row are half a sector, in two blocks that run at the same time.
     {"few_rows_gated", 0.0, 1.01},
+    // As few_rows_gated: half sectors, here of both halves of a head.
+    {"few_rows_rotated", 0.0, 1.02},
     // As expert_product; and rows of results of 16 or 32 columns, with their padding, fill no turn of the
     // banks.
     {"int8_product", 0.1, 1.1},

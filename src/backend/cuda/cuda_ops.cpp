@@ -7,11 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "backend/cuda/decode_attention.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/embed.h"
 #include "backend/cuda/rms_norm.h"
-#include "backend/cuda/rope.h"
 #include "base/error.h"
 
 namespace quire::backend::cuda {
@@ -299,6 +297,7 @@ void CudaOps::add_and_norm(float factor, Norm then, uint32_t layer) {
 
 void CudaOps::embed(float scale) {
   rotary_ = 0;  // also where a pass before this was broken off
+  qkv_of_ = nullptr;
   std::byte* residual = at(Rows::kResidual);
   check(cuda::embed({dtype_, weights_.embedding, input(inputs_.tokens), residual, rows_of_batch_,
                      config_.hidden_size, late_tokens_},
@@ -321,119 +320,6 @@ void CudaOps::multiply(const Matrix& weights, const void* x, void* y, uint32_t r
                   .rows = rows,
                   .n = weights.n,
                   .k = weights.k});
-}
-
-void CudaOps::project_qkv(uint32_t layer, Rows from) {
-  multiply(weights_.layers[layer].qkv, at(from), at(Rows::kQkv), rows_of_batch_, dtype_);
-}
-
-void CudaOps::norm_qk(uint32_t index) {
-  const LayerWeights& layer = weights_.layers[index];
-  const bool whole = config_.qk_norm == model::QkNorm::kWhole;
-  const auto normalize = [&](size_t first, uint32_t heads, const float* weight) {
-    std::byte* x = at(Rows::kQkv) + first * dtype_bytes(dtype_);
-    check(rms_norm({.dtype = dtype_,
-                    .x = x,
-                    .residual = nullptr,
-                    .factor = 1.0F,
-                    .weight = weight,
-                    .y = x,
-                    .eps = eps(),
-                    .rows = rows_of_batch_ * (whole ? 1 : heads),
-                    .width = whole ? heads * config_.head_dim : config_.head_dim,
-                    .heads = whole ? 1 : heads,
-                    .stride = static_cast<uint32_t>(qkv_width())},
-                   stream_),
-          "rms_norm of heads");
-  };
-  normalize(0, config_.num_heads, layer.q_norm);
-  normalize(q_width(), config_.num_kv_heads, layer.k_norm);
-}
-
-/// Only notes which: attend() rotates as it writes the keys into their blocks.
-void CudaOps::rotate(const decoder::Rotation& rotation) {
-  const auto kind = static_cast<size_t>(rotation.kind);
-  auto* angles = reinterpret_cast<float*>(arena_.angles[kind]);
-  if (known_angles_[kind] < rotation.positions) {
-    const size_t known = size_t{known_angles_[kind]} * rotation.rotary;
-    const size_t all = size_t{rotation.positions} * rotation.rotary;
-    copy_to_device(angles + known, rotation.cos_sin + known, (all - known) * sizeof(float), stream_);
-    known_angles_[kind] = rotation.positions;
-  }
-  rotation_ = angles;
-  rotary_ = rotation.rotary;
-}
-
-void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores) {
-  check(rope({.blocks = cache_.blocks(),
-              .qkv = at(Rows::kQkv),
-              .num_heads = config_.num_heads,
-              .rotary = rotary_,
-              .cos_sin = rotation_,
-              .positions = input(inputs_.positions),
-              .places = input(inputs_.places + size_t{group} * rows_of_batch_),
-              .cache = cache_.layer(layer),
-              .rows = rows_of_batch_},
-             stream_),
-        "rope");
-  rotary_ = 0;
-  if (!has_tiles_) return attend_rows(layer, group, scores);
-  attend_tiles(layer, group, scores);
-}
-
-/// A block of threads for each row.
-void CudaOps::attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores) {
-  const size_t element = dtype_bytes(dtype_);
-  const uint32_t at_once = attention_rows(config_, limits_);
-  for (uint32_t first = 0; first < rows_of_batch_; first += at_once) {
-    check(decode_attention({.blocks = cache_.blocks(),
-                            .cache = cache_.layer(layer),
-                            .q = at(Rows::kQkv) + first * qkv_width() * element,
-                            .q_stride = static_cast<uint32_t>(qkv_width()),
-                            .out = at(Rows::kAttended) + first * q_width() * element,
-                            .num_queries = std::min(at_once, rows_of_batch_ - first),
-                            .num_heads = config_.num_heads,
-                            .block_tables = tables(group),
-                            .table_stride = inputs_.table_stride,
-                            .seqs = input(inputs_.seqs + first),
-                            .lengths = input(inputs_.lengths + first),
-                            .max_spans = spans_[group],
-                            .partials = reinterpret_cast<float*>(arena_.partials),
-                            .scale = scores.scale,
-                            .window = scores.window,
-                            .soft_cap = scores.soft_cap},
-                           stream_),
-          "decode_attention");
-  }
-}
-
-/// A block of threads for each tile of rows, or for each span of one.
-void CudaOps::attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores) {
-  const bool shares = spans_[group] > 0;
-  check(paged_attention({.blocks = cache_.blocks(),
-                         .cache = cache_.layer(layer),
-                         .q = at(Rows::kQkv),
-                         .q_stride = static_cast<uint32_t>(qkv_width()),
-                         .out = at(Rows::kAttended),
-                         .num_rows = rows_of_batch_,
-                         .num_heads = config_.num_heads,
-                         .block_tables = tables(group),
-                         .table_stride = inputs_.table_stride,
-                         .tiles = reinterpret_cast<const QueryTile*>(input(inputs_.tiles)),
-                         .num_tiles = inputs_.num_tiles,
-                         .num_large_tiles = num_large_tiles_,
-                         .shared_spans = spans_[group],
-                         .most_shared_tokens = most_small_tokens_,
-                         .partials = shares ? reinterpret_cast<float*>(arena_.partials) : nullptr,
-                         .scale = scores.scale,
-                         .window = scores.window,
-                         .soft_cap = scores.soft_cap},
-                        stream_),
-        "paged_attention");
-}
-
-void CudaOps::project_out(uint32_t layer) {
-  multiply(weights_.layers[layer].o, at(Rows::kAttended), at(Rows::kAdded), rows_of_batch_, dtype_);
 }
 
 /// The final norm of these rows, in selected_.

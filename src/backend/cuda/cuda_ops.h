@@ -12,6 +12,7 @@
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/paged_attention.h"
 #include "backend/cuda/pass_graphs.h"
+#include "backend/cuda/rope.h"
 #include "backend/cuda/route.h"
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/staging.h"
@@ -132,6 +133,7 @@ class CudaOps final : public decoder::Ops {
   void cut_into_tiles(const decoder::Batch& batch);
   void count_spans();
   uint32_t shared_spans(uint32_t window) const;
+  void rotate_and_store(const Matrix& weights, const RopeArgs& args);
   void attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
@@ -157,7 +159,8 @@ class CudaOps final : public decoder::Ops {
   Arena arena_;
   uint32_t known_angles_[3] = {};  // positions that Arena::angles has
   const float* rotation_ = nullptr;
-  uint32_t rotary_ = 0;  // of the next attend(); 0: none
+  uint32_t rotary_ = 0;           // of the next attend(); 0: none
+  const void* qkv_of_ = nullptr;  // what the next attend() multiplies to get Rows::kQkv; null: they are there
 
   bool has_tiles_ = false;  // paged_attention is there for this model; else decode_attention
   uint32_t rows_of_batch_ = 0;

@@ -3,6 +3,7 @@
 #include "backend/cuda/element.h"
 #include "backend/cuda/few_rows.h"
 #include "backend/cuda/ptx_mma.h"
+#include "backend/cuda/rotation.h"
 
 namespace quire::backend::cuda {
 namespace {
@@ -43,6 +44,28 @@ struct Ring {
 template <uint32_t kRows, uint32_t kStages>
 using RingFor = Ring<kStages, kStages*(kColumns + kRows) * kRowBytes, (kStages - 1) * kColumns * kStageK * 2>;
 
+/// What becomes of the product.
+enum class Then : uint8_t { kNothing, kGates, kRope };
+
+/// What a block multiplies of a head that is rotated, or of values.
+struct RotatedColumns {
+  uint32_t head;
+  uint32_t first;   // the head's first column
+  uint32_t rotary;  // of this head
+  uint32_t i;       // where the block's stretch lies in half a head
+  Pair pair;
+
+  __device__ __forceinline__ explicit RotatedColumns(const RopeArgs& args) {
+    const uint32_t head_dim = args.blocks.head_dim;
+    const uint32_t of_head = head_dim / kColumns;
+    head = block_x() / of_head;
+    first = head * head_dim;
+    rotary = is_value(args, head) ? 0 : args.rotary;
+    i = block_x() % of_head * kHalf;
+    pair = pair_of(i, rotary, head_dim);
+  }
+};
+
 template <class T>
 struct Args {
   const T* x;
@@ -52,9 +75,25 @@ struct Args {
   uint32_t rows;
   uint32_t n;
   uint32_t k;
-  bool has_gates;
+  Then then;
   model::Activation activation;  // of gates
+  RopeArgs rope;
 };
+
+/// The columns of a block's halves, by the first of each. Where gates multiply the others, one half is gates
+/// and the other what they multiply; where pairs are rotated, a half has the first of each: so a lane has
+/// both.
+struct Halves {
+  uint32_t low;
+  uint32_t high;
+};
+template <class T>
+__device__ __forceinline__ Halves halves_of(const Args<T>& args) {
+  if (args.then == Then::kGates) return {block_x() * kHalf, args.n / 2 + block_x() * kHalf};
+  if (args.then == Then::kNothing) return {block_x() * kColumns, block_x() * kColumns + kHalf};
+  const RotatedColumns columns(args.rope);
+  return {columns.first + columns.pair.low, columns.first + columns.pair.high};
+}
 
 /// How a warp copies stages of a matrix of kRows rows, in order.
 template <class T>
@@ -74,15 +113,14 @@ struct Copies {
   __device__ __forceinline__ void next() { from += kStageK; }
 };
 
-/// The same of the block's columns. Where gates multiply the others, one half is gates and the other what
-/// they multiply, so that a lane has both.
+/// The same of the block's columns.
 template <class T>
 struct WeightCopies {
   Copies<T> low;
   Copies<T> high;
 
-  __device__ __forceinline__ explicit WeightCopies(const Args<T>& args)
-      : low(half_of(args, 0)), high(half_of(args, 1)) {}
+  __device__ __forceinline__ WeightCopies(const Args<T>& args, const Halves& columns)
+      : low(half_of(args, columns.low)), high(half_of(args, columns.high)) {}
   __device__ __forceinline__ void begin(unsigned char* at, uint32_t row) const {
     if (row < kHalf) {
       low.begin(at, row);
@@ -96,9 +134,7 @@ struct WeightCopies {
   }
 
  private:
-  __device__ __forceinline__ static Copies<T> half_of(const Args<T>& args, uint32_t half) {
-    const uint32_t first =
-        args.has_gates ? block_x() * kHalf + half * (args.n / 2) : block_x() * kColumns + half * kHalf;
+  __device__ __forceinline__ static Copies<T> half_of(const Args<T>& args, uint32_t first) {
     return {args.weights + size_t{first} * args.k, kHalf, args.k};
   }
 };
@@ -184,11 +220,19 @@ __device__ __forceinline__ float stored_sum(const Args<T>& args, float sum, uint
   return to_float(from_float<T>(sum));
 }
 
-/// A lane has a gate and what it multiplies, of two rows. It swaps with a neighbour, so that it has two
-/// results of one row.
+/// Of a lane that has a column of two rows, and a neighbour that has the column beside it: both columns of
+/// one row, the first of the two in lanes of even columns.
+template <class T>
+__device__ __forceinline__ uint32_t pair_of_one_row(const float* rows) {
+  constexpr uint32_t kNeighbour = 4;
+  const bool is_even = thread_x() / 4 % 2 == 0;
+  const float other = shuffle_xor(kWholeWarp, is_even ? rows[1] : rows[0], kNeighbour);
+  return is_even ? pack_pair<T>(rows[0], other) : pack_pair<T>(other, rows[1]);
+}
+
+/// A lane has a gate and what it multiplies, of two rows, and then two results of one row.
 template <class T>
 __device__ __forceinline__ void store_gated(const Args<T>& args, const ptx::Accumulator& sums) {
-  constexpr uint32_t kNeighbour = 4;
   const uint32_t lane = thread_x();
   const uint32_t column = block_x() * kHalf + lane / 4;
   float results[2];
@@ -198,13 +242,38 @@ __device__ __forceinline__ void store_gated(const Args<T>& args, const ptx::Accu
     const float up = stored_sum(args, sums.at[2 + r], args.n / 2 + column);
     results[r] = activate(args.activation, gate) * up;
   }
-  const bool is_low = lane / 4 % 2 == 0;
-  const float other = shuffle_xor(kWholeWarp, is_low ? results[1] : results[0], kNeighbour);
-  const uint32_t row = lane % 4 * 2 + (is_low ? 0 : 1);
+  const uint32_t pair = pair_of_one_row<T>(results);
+  const uint32_t row = lane % 4 * 2 + lane / 4 % 2;
   if (row >= args.rows) return;
   T* to = static_cast<T*>(args.y) + size_t{row} * (args.n / 2) + column / 2 * 2;
-  *reinterpret_cast<uint32_t*>(to) =
-      is_low ? pack_pair<T>(results[0], other) : pack_pair<T>(other, results[1]);
+  *reinterpret_cast<uint32_t*>(to) = pair;
+}
+
+/// A lane has both of what is rotated together, of two rows, and then two neighbours of each half of one row.
+template <class T>
+__device__ __forceinline__ void store_rotated(const Args<T>& args, const ptx::Accumulator& sums) {
+  const RotatedColumns columns(args.rope);
+  const uint32_t lane = thread_x();
+  const uint32_t in_half = lane / 4;
+  float low[2];
+  float high[2];
+  QUIRE_UNROLL
+  for (uint32_t r = 0; r < 2; ++r) {
+    low[r] = stored_sum(args, sums.at[r], columns.first + columns.pair.low + in_half);
+    high[r] = stored_sum(args, sums.at[2 + r], columns.first + columns.pair.high + in_half);
+    const uint32_t row = lane % 4 * 2 + r;
+    if (row >= args.rows || columns.i >= columns.rotary / 2) continue;
+    const float* cosine =
+        args.rope.cos_sin + size_t{args.rope.positions[row]} * columns.rotary + columns.i + in_half;
+    rotate_pair(low[r], high[r], cosine[0], cosine[columns.rotary / 2]);
+  }
+  const uint32_t low_pair = pair_of_one_row<T>(low);
+  const uint32_t high_pair = pair_of_one_row<T>(high);
+  const uint32_t row = lane % 4 * 2 + lane / 4 % 2;
+  if (row >= args.rows) return;
+  T* to = place_of<T>(args.rope, row, columns.head) + in_half / 2 * 2;
+  *reinterpret_cast<uint32_t*>(to + columns.pair.low) = low_pair;
+  *reinterpret_cast<uint32_t*>(to + columns.pair.high) = high_pair;
 }
 
 /// A warp sums 16 columns in the order of k. Its weights begin to come before the kernel waits for those
@@ -216,7 +285,7 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Args<T> args) {
   constexpr uint32_t kXAt = kColumns * kRowBytes;
   unsigned char* memory = shared_memory<unsigned char>();
   const uint32_t stages = args.k / kStageK;
-  WeightCopies<T> weights(args);
+  WeightCopies<T> weights(args, halves_of(args));
   Copies<T> x(args.x, args.rows, args.k);
   let_next_begin();
   QUIRE_UNROLL
@@ -281,7 +350,8 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Args<T> args) {
     now = next;
   }
   if constexpr (sizeof(Out) == sizeof(T)) {
-    if (args.has_gates) return store_gated(args, sums);
+    if (args.then == Then::kGates) return store_gated(args, sums);
+    if (args.then == Then::kRope) return store_rotated(args, sums);
   }
   store<T, Out>(args, sums);
 }
@@ -301,10 +371,12 @@ LaunchError launch_with(const FewRowsArgs& args, Stream stream) {
   using Ring = RingFor<kRows, kStages>;
   static_assert(Ring::kSharedBytes <= kMostSharedBytes);
   const LaunchShape shape{{args.n / kColumns}, kThreads, Ring::kSharedBytes, stream, Begins::kEarly};
-  return launch(args.gates ? "few_rows_gated" : "few_rows", shape, few_rows_kernel<T, Out, kRows, Ring>,
+  const char* name = args.gates ? "few_rows_gated" : args.rope ? "few_rows_rotated" : "few_rows";
+  const Then then = args.gates ? Then::kGates : args.rope ? Then::kRope : Then::kNothing;
+  return launch(name, shape, few_rows_kernel<T, Out, kRows, Ring>,
                 Args<T>{static_cast<const T*>(args.x), static_cast<const T*>(args.weights),
-                        static_cast<const T*>(args.bias), args.y, args.rows, args.n, args.k,
-                        args.gates.has_value(), args.gates.value_or(model::Activation::kSilu)});
+                        static_cast<const T*>(args.bias), args.y, args.rows, args.n, args.k, then,
+                        args.gates.value_or(model::Activation::kSilu), args.rope.value_or(RopeArgs{})});
 }
 
 template <class T, class Out, uint32_t kStages>

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "backend/cuda/rope.h"
 #include "backend/cuda/stream.h"
 #include "model/config.h"
 #include "tensor/dtype.h"
@@ -26,10 +27,20 @@ struct FewRowsArgs {
   uint32_t k;
   /// If set, y [rows, n / 2] is what gated() makes of the product, with the same bits; out_dtype is dtype.
   std::optional<model::Activation> gates = std::nullopt;
+  /// If set, y is its qkv, of which only queries are written, and what rope() makes of the product goes where
+  /// rope() writes it, with the same bits; `gates` is not, out_dtype is dtype. Its places and positions are
+  /// read once earlier work is complete. REQUIRES: few_rows_rotates().
+  std::optional<RopeArgs> rope = std::nullopt;
 };
 
 /// Whether few_rows() multiplies by weights of this shape.
 bool few_rows_multiplies(DType dtype, DType out_dtype, uint32_t n, uint32_t k);
+
+/// Whether FewRowsArgs::rope may have these heads: halves of what is rotated and of what is not are multiples
+/// of 8 columns.
+constexpr bool few_rows_rotates(uint32_t head_dim, uint32_t rotary) {
+  return head_dim % 16 == 0 && rotary % 16 == 0;
+}
 
 /// The product of few rows, which takes the time that weights need to come from memory. A sum goes along k
 /// from one 16 to the next, within them as the device's mma.m16n8k16 does, and then the bias is added in f32;

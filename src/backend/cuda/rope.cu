@@ -1,23 +1,12 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/rope.h"
+#include "backend/cuda/rotation.h"
 
 namespace quire::backend::cuda {
 namespace {
 
 constexpr uint32_t kMostThreads = 128;
-
-/// Two stretches of a head that one thread handles, kWidth elements each. Of those that are not rotated, the
-/// second is half of them behind the first too: so neighbouring threads have neighbouring elements.
-struct Pair {
-  uint32_t low;
-  uint32_t high;
-};
-__device__ __forceinline__ Pair pair_of(uint32_t i, uint32_t rotary, uint32_t head_dim) {
-  if (i < rotary / 2) return {i, i + rotary / 2};
-  const uint32_t low = rotary / 2 + i;
-  return {low, low + (head_dim - rotary) / 2};
-}
 
 /// kWidth elements as f32: one, or a piece.
 template <uint32_t kWidth>
@@ -58,36 +47,24 @@ __global__ void __launch_bounds__(kMostThreads) rope_kernel(RopeArgs args, uint3
   wait_for_earlier();
   const KvBlocks& blocks = args.blocks;
   const uint32_t of_head = blocks.head_dim / 2 / kWidth;
-  const uint32_t key_heads = args.num_heads + blocks.num_kv_heads;
-  const uint32_t all_heads = key_heads + blocks.num_kv_heads;
+  const uint32_t all_heads = args.num_heads + 2 * blocks.num_kv_heads;
   const uint32_t p = block_y() * threads + thread_x();
   if (p >= all_heads * of_head) return;
   const uint32_t head = p / of_head;
   const uint32_t i = p % of_head * kWidth;
-  const bool is_value = head >= key_heads;
-  const Pair pair = pair_of(i, is_value ? 0 : args.rotary, blocks.head_dim);
-  T* from = static_cast<T*>(args.qkv) + (size_t{block_x()} * all_heads + head) * blocks.head_dim;
+  const uint32_t rotary = is_value(args, head) ? 0 : args.rotary;
+  const Pair pair = pair_of(i, rotary, blocks.head_dim);
+  const T* from = static_cast<const T*>(args.qkv) + (size_t{block_x()} * all_heads + head) * blocks.head_dim;
   Some<kWidth> low = load_some<kWidth>(from + pair.low);
   Some<kWidth> high = load_some<kWidth>(from + pair.high);
-  if (!is_value && i < args.rotary / 2) {
-    const float* cosine = args.cos_sin + size_t{args.positions[block_x()]} * args.rotary + i;
+  if (i < rotary / 2) {
+    const float* cosine = args.cos_sin + size_t{args.positions[block_x()]} * rotary + i;
     const Some<kWidth> c = load_some<kWidth>(cosine);
-    const Some<kWidth> s = load_some<kWidth>(cosine + args.rotary / 2);
+    const Some<kWidth> s = load_some<kWidth>(cosine + rotary / 2);
     QUIRE_UNROLL
-    for (uint32_t j = 0; j < kWidth; ++j) {
-      const float rotated = low.at[j] * c.at[j] - high.at[j] * s.at[j];
-      high.at[j] = high.at[j] * c.at[j] + low.at[j] * s.at[j];
-      low.at[j] = rotated;
-    }
+    for (uint32_t j = 0; j < kWidth; ++j) rotate_pair(low.at[j], high.at[j], c.at[j], s.at[j]);
   }
-  T* to = from;
-  if (head >= args.num_heads) {
-    const uint32_t place = args.places[block_x()];
-    to = static_cast<T*>(args.cache) + place / blocks.block_size * blocks.block_elements() +
-         place % blocks.block_size * blocks.head_dim +
-         blocks.k_of_head((head - args.num_heads) % blocks.num_kv_heads);
-    if (is_value) to += blocks.v_after_k();
-  }
+  T* to = place_of<T>(args, block_x(), head);
   store_some<kWidth>(to + pair.low, low);
   store_some<kWidth>(to + pair.high, high);
 }
