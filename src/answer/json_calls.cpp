@@ -145,8 +145,8 @@ class JsonCall final : public CallReader {
       has_arguments_ = true;
       if (value_.kind() == '"') {
         text_ = string_of(text_).value_or("");
-      } else if (value_.kind() != '{') {
-        text_ = "{}";  // null
+      } else if (text_ == "null") {
+        text_ = "{}";
       }
       if (begun_) {
         sink.arguments(text_);

@@ -175,9 +175,9 @@ void print_users(const startup::CapacityPlan& plan, const startup::Demand& deman
              plan.capacity.arithmetic == 0 ? "?" : users_text(users.by_arithmetic));
   const char* name = "with";
   for (const startup::Change& change : plan.changes) {
-    fmt::print("{} {:<24} {:>10} users, by {}; one alone gets {} tokens/s\n", title(name), change.flag,
-               users_text(change.users.all), startup::kLimitNames[static_cast<size_t>(change.users.limit)],
-               rate_text(change.alone));
+    fmt::print("{} {:<24} {:>10} {}, by {}; one alone gets {} tokens/s\n", title(name), change.flag,
+               users_text(change.users.all), change.users.all == 1 ? "user" : "users",
+               startup::kLimitNames[static_cast<size_t>(change.users.limit)], rate_text(change.alone));
     name = "";
   }
   print_sentence("first", plan.advice);

@@ -78,7 +78,7 @@ CarriedLoad carried_load(const startup::Capacity& capacity, const startup::Deman
   };
   const auto start = static_cast<double>(std::clamp<uint64_t>(capacity.paged.users, 1, 16));
   out.users = sim::find_load_limit(
-      {.start = start, .least = 1, .most = static_cast<double>(most), .whole = true}, carries);
+      {.start = start, .least = 1, .most = static_cast<double>(most), .parts = 1, .precision = 0}, carries);
   out.by_memory = out.users.is_most && most == capacity.paged.users;
   return out;
 }

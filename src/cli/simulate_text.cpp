@@ -10,6 +10,7 @@
 #include "base/amounts.h"
 #include "cli/sim_options.h"
 #include "cli/text_table.h"
+#include "record/display_text.h"
 
 namespace quire::cli {
 namespace {
@@ -49,8 +50,8 @@ void print_summary(const sim::SimulationReport& report, const sim::SimulationCon
                                     with_commas(report.requests)));
   }
   for (size_t i = 0; i < refusals.size(); ++i) line(i == 0 ? "refused" : "", refusals[i]);
-  line("virtual time", fmt::format("{:.3f} s, {:.3f} s of it in {} steps", elapsed, as_seconds(totals.busy),
-                                   with_commas(totals.steps)));
+  line("virtual time", fmt::format("{:.3f} s, {:.3f} s of it in {}", elapsed, as_seconds(totals.busy),
+                                   record::plural(totals.steps, "step")));
   line("throughput", fmt::format("{:.1f} output tokens/s, {:.2f} requests/s",
                                  static_cast<double>(report.output_tokens) / elapsed,
                                  static_cast<double>(totals.finished) / elapsed));

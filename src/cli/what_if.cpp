@@ -222,6 +222,7 @@ struct SoughtLoad {
   const char* flag;  // "rate"
   const char* unit;
   sim::LoadRange range;
+  bool is_whole() const { return range.parts == 1; }
 };
 
 /// It begins with the load that the command line has.
@@ -233,7 +234,7 @@ SoughtLoad load_of(const SimulateOptions& options) {
   };
   if (workload.users || workload.agents) {
     const double start = workload.users.value_or(8);
-    return {"users", "users", {.start = start, .least = 1, .most = 1e6, .whole = true}};
+    return {"users", "users", {.start = start, .least = 1, .parts = 1, .precision = 0}};
   }
   if (!workload.trace.empty())
     return {"trace-speed",
@@ -248,7 +249,7 @@ uint64_t requests_for(const SoughtLoad& load, double at, const sim::Slo& slo) {
   constexpr double kMost = 100'000;
   constexpr double kTimes = 20;
   const Nanos longest = std::max({slo.ttft.value_or(0), slo.tpot.value_or(0), slo.e2e.value_or(0)});
-  const double wanted = load.range.whole ? kTimes * at : kTimes * at * static_cast<double>(longest) / 1e9;
+  const double wanted = load.is_whole() ? kTimes * at : kTimes * at * static_cast<double>(longest) / 1e9;
   return static_cast<uint64_t>(std::clamp(std::ceil(wanted), kLeast, kMost));
 }
 
@@ -274,8 +275,8 @@ Search search(const WhatIf& asked, const SoughtLoad& load, std::vector<std::stri
   try {
     out.limit = find_load_limit(load.range, [&](double at) {
       std::vector<std::string> own = arguments;
-      own.push_back(load.range.whole ? fmt::format("--{}={}", load.flag, at)
-                                     : fmt::format("--{}={:.3f}", load.flag, at));
+      own.push_back(load.is_whole() ? fmt::format("--{}={}", load.flag, at)
+                                    : fmt::format("--{}={:.3f}", load.flag, at));
       if (choose_requests) own.push_back(fmt::format("--requests={}", requests_for(load, at, asked.slo)));
       std::optional<RunResult> run = simulate_run(parse_run(asked, own, false), asked.slo);
       if (!run) throw Interrupted();
@@ -316,7 +317,7 @@ std::string load_text(const SoughtLoad& load, const Found& found) {
   if (!found) return {};
   if (found->load == 0) return fmt::format("under {:g}", load.range.least);
   // The mean of two may have half a user.
-  const int digits = !load.range.whole ? 2 : std::floor(found->load) == found->load ? 0 : 1;
+  const int digits = !load.is_whole() ? 3 : std::floor(found->load) == found->load ? 0 : 1;
   return fmt::format("{}{:.{}f}", found->is_most ? "over " : "", found->load, digits);
 }
 
@@ -410,9 +411,9 @@ int find_capacity(WhatIf asked) {
   }
   if (got.lines.empty()) return judge(tally, got.failures);
   check_failures(got.failures, all.size());
-  fmt::print("The largest load that meets {}, in {}; median, least and most over {}{} seeds{}:\n\n",
+  fmt::print("The largest load that meets {}, in {}; median, least and most over {}{} seed{}{}:\n\n",
              asked.slo.text(), load.unit, tally.unfinished() > 0 ? "those that had ended of " : "",
-             asked.seeds, load.range.whole ? "" : ", each within 1 %");
+             asked.seeds, asked.seeds == 1 ? "" : "s", load.is_whole() ? "" : ", each within 1 %");
   const std::vector<std::string> heads = {load.flag, "least", "most"};
   fmt::print("{}", table_of(asked, heads, got.lines, false).text(asked.axes.size()));
   got.notes.print();

@@ -177,7 +177,7 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   ++next_stats_.admitted;
   if (seq.cached_tokens) return;  // readmitted: hits on its own blocks would inflate the hit rate
   seq.cached_tokens = cached_tokens;
-  if (config_.enable_prefix_caching && fork_parent(seq) == nullptr) {
+  if (config_.enable_prefix_caching && !seq.spec.fork_of) {
     next_stats_.total_prefix_queried_tokens += seq.prompt_length;
     next_stats_.total_prefix_hit_tokens += cached_tokens;
   }

@@ -89,7 +89,10 @@ Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
   if (auto fits = limits.check_length(request.prompt.size(), request.max_tokens.value_or(1)); !fits)
     return fits;
   if (auto error = unknown_token(request)) return tl::unexpected(std::move(*error));
-  if (request.beam_search && (request.wants.any() || request.max_tokens == 0)) {
+  if (request.beam_search && request.max_tokens == 0) {
+    return refuse(RequestErrorCode::kInvalid, "A beam search generates at least one token.", "max_tokens");
+  }
+  if (request.beam_search && request.wants.any()) {
     return refuse(RequestErrorCode::kInvalid,
                   "A beam search yields only tokens: no logprobs of the prompt, no pooled state.", {});
   }

@@ -100,8 +100,15 @@ const std::vector<Term>& SchemaWriter::terms(const Nodes& nodes) {
 void SchemaWriter::write_rule(const Nodes& nodes) {
   std::vector<Rules::Alternative> out;
   for (const Term& term : terms(nodes)) write_term(term, out);
-  if (out.empty())
-    throw Refused{{nodes.empty() ? "" : terms_.place(nodes[0]), "no instance can satisfy this schema"}};
+  if (out.empty()) {
+    const bool has_numbers = std::ranges::any_of(
+        terms(nodes), [](const Term& term) { return !term.values && (term.types & kInteger) != 0; });
+    throw Refused{
+        {nodes.empty() ? "" : terms_.place(nodes[0]),
+         fmt::format(
+             "no instance can satisfy this schema{}",
+             has_numbers ? " (within bounds, numbers have at most 19 digits before the point)" : "")}};
+  }
   rules_.define(names_.at(nodes), std::move(out));
 }
 

@@ -100,6 +100,7 @@ class RecordedScheduler {
     return nodes;
   }
   const control::PrefixCache& cache() { return scheduler_.pool().cache(); }
+  uint32_t blocks_held() { return scheduler_.pool().num_referenced(); }
   void end_record() {
     if (record_ != nullptr) record_->end(scheduler_.digest());
   }

@@ -112,7 +112,7 @@ class Api final : public RequestHandler {
   Expected<std::string> detokenize_body(const HttpRequest& request) const;
   Expected<json::value> parse_body(const HttpRequest& request) const;
   Expected<void> check_model(std::string_view name) const;
-  Expected<void> check_count(size_t num_prompts, uint32_t n) const;
+  Expected<void> check_count(size_t num_prompts, const engine::GenerationRequest& request) const;
   Expected<bool> wants_prediction(const HttpRequest& request) const;
   Expected<void> check_policy(const engine::GenerationRequest& request) const;
   Expected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,

@@ -136,13 +136,15 @@ Expected<void> Api::check_model(std::string_view name) const {
 }
 
 /// More sequences than can run and wait could never be accepted, so "try again later" would be wrong.
-Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
+Expected<void> Api::check_count(size_t num_prompts, const engine::GenerationRequest& request) const {
   const uint64_t most = engine_.config().max_sequences();
-  if (num_prompts * n <= most) return {};
+  const uint64_t each = request.sequences();
+  if (num_prompts * each <= most) return {};
+  const char* field = request.best_of > request.n ? "best_of" : "n";
   return refuse(RequestErrorCode::kInvalid,
-                fmt::format("{} prompts with n = {} are {} sequences, but at most {} can run and wait here",
-                            num_prompts, n, num_prompts * n, most),
-                n > most ? "n" : "prompt");
+                fmt::format("{} prompt{} with {} = {} are {} sequences, but at most {} can run and wait here",
+                            num_prompts, num_prompts == 1 ? "" : "s", field, each, num_prompts * each, most),
+                each > most ? field : "prompt");
 }
 
 /// A field that the scheduling policy would not use is refused, not ignored.
@@ -250,6 +252,7 @@ AnswerStyle Api::make_style(AnswerKind kind, const GenerationOptions& options) c
   style.prompt_logprobs = options.prompt_logprobs;
   style.return_token_ids = options.return_token_ids;
   style.tokens_as_ids = options.return_tokens_as_token_ids;
+  style.skips_specials = options.generation.skip_special_tokens;
   style.eos = engine_.config().eos;
   return style;
 }
@@ -277,7 +280,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
   if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
   if (auto wish = wants_prediction(request); !wish) return failed<Job>(wish);
-  const auto fits = check_count(parsed->prompts.size(), parsed->options.generation.sequences());
+  const auto fits = check_count(parsed->prompts.size(), parsed->options.generation);
   if (!fits) return failed<Job>(fits);
 
   if (auto known = tokenize_bad_words(parsed->options); !known) return failed<Job>(known);

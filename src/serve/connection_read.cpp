@@ -21,6 +21,18 @@ constexpr uint64_t kMaxFramingPerByte = 8;
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
+/// A field that is a list: several lines of it are one (RFC 9110, section 5.3).
+template <class Name>
+std::string joined(const http::request_header<>& head, Name name) {
+  std::string out;
+  const auto [begin, end] = head.equal_range(name);
+  for (auto field = begin; field != end; ++field) {
+    if (field != begin) out += ", ";
+    out += view(field->value());
+  }
+  return out;
+}
+
 /// The error in the fields of the head; empty if they are valid. A field that affects access must occur only
 /// once: of two, a proxy before this server may have used the other.
 std::string find_head_fault(const http::request_header<>& head, const HttpRequest& request) {
@@ -32,21 +44,14 @@ std::string find_head_fault(const http::request_header<>& head, const HttpReques
     if (head.count(name) > 1)
       return fmt::format("the request has two {} headers", view(http::to_string(name)));
   }
+  // RFC 9112, section 6.3: else the body would be read as the next request.
+  if (const std::string coding = joined(head, http::field::transfer_encoding);
+      !coding.empty() && !boost::beast::iequals(coding, "chunked")) {
+    return fmt::format("Transfer-Encoding: '{}' is not supported, only 'chunked' is", coding);
+  }
   // RFC 9110, section 4.2.1. A client without a Host field (HTTP/1.0) is not a browser.
   if (hosts > 0 && request.host.empty()) return "the Host header is empty";
   return {};
-}
-
-/// A field that is a list: several lines of it are one (RFC 9110, section 5.3).
-template <class Name>
-std::string joined(const http::request_header<>& head, Name name) {
-  std::string out;
-  const auto [begin, end] = head.equal_range(name);
-  for (auto field = begin; field != end; ++field) {
-    if (field != begin) out += ", ";
-    out += view(field->value());
-  }
-  return out;
 }
 
 HttpRequest read_head(const http::request_header<>& head) {

@@ -11,6 +11,18 @@
 
 namespace quire::serve {
 
+void LogprobWriter::CharCount::add(std::string_view bytes) {
+  rest_ += bytes;
+  size_t at = 0;
+  while (at < rest_.size()) {
+    const Utf8Scan next = scan_utf8(std::string_view(rest_).substr(at));
+    if (next.status == Utf8Status::kIncomplete) break;
+    at += next.size;
+    ++ended_;
+  }
+  rest_.erase(0, at);
+}
+
 void LogprobWriter::append(const std::vector<SampledToken>& tokens, std::string& out) {
   if (style_.chat) return append_chat(tokens, out);
   std::vector<Entry> entries;
@@ -113,7 +125,7 @@ void LogprobWriter::append_best(const SampledToken& token, std::string& out) con
 
 /// A special token that the text does not have, as the one before all texts of a model, is no part of it.
 void LogprobWriter::list_prompt(const ScoredPrompt& prompt, std::vector<Entry>& out) const {
-  size_t offset = 0;
+  CharCount chars(0);
   std::string_view rest = prompt.text;
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
     Entry& entry = out.emplace_back();
@@ -121,18 +133,19 @@ void LogprobWriter::list_prompt(const ScoredPrompt& prompt, std::vector<Entry>& 
     if (entry.scored) entry.token = prompt.rows[i - 1].next;
     entry.token.token = prompt.ids[i];
     entry.token.top.resize(std::min(prompt.num_best, entry.token.top.size()));
-    entry.offset = offset;
+    entry.offset = chars.begun();
     const std::string bytes = bytes_of(prompt.ids[i]);
     if (tokenizer_->is_special(prompt.ids[i]) && !rest.starts_with(bytes)) continue;
-    offset += count_utf8(bytes);
+    chars.add(bytes);
     rest.remove_prefix(std::min(rest.size(), bytes.size()));
   }
 }
 
 void LogprobWriter::list_tokens(const std::vector<SampledToken>& tokens, std::vector<Entry>& out) {
   for (const SampledToken& token : tokens) {
-    out.push_back({token, offset_});
-    offset_ += count_utf8(bytes_of(token.token));
+    out.push_back({token, chars_.begun()});
+    if (style_.skips_specials && tokenizer_->is_special(token.token)) continue;
+    chars_.add(bytes_of(token.token));
   }
 }
 

@@ -28,10 +28,11 @@ class LogprobWriter {
   struct Style {
     bool chat = false;           // OpenAI's form for a chat, else that for a completion
     bool tokens_as_ids = false;  // "token_id:N" as the text of tokens
+    bool skips_specials = true;  // the choice's text has no special tokens
   };
   /// `first_offset`: the characters before the first sampled token.
   LogprobWriter(const tokenize::Tokenizer& tokenizer, Style style, size_t first_offset)
-      : tokenizer_(&tokenizer), style_(style), offset_(first_offset) {}
+      : tokenizer_(&tokenizer), style_(style), chars_(first_offset) {}
 
   void append(const std::vector<SampledToken>& tokens, std::string& out);
   /// For a completion: the tokens of the prompt, whose text is the beginning of the choice's, then `tokens`.
@@ -41,6 +42,17 @@ class LogprobWriter {
   void append_prompt(const ScoredPrompt& prompt, std::string& out) const;
 
  private:
+  /// Counts the characters that begin in bytes, of which each ill-formed sequence is one, as in the text.
+  class CharCount {
+   public:
+    explicit CharCount(size_t before) : ended_(before) {}
+    void add(std::string_view bytes);
+    size_t begun() const { return ended_ + (rest_.empty() ? 0 : 1); }
+
+   private:
+    size_t ended_;
+    std::string rest_;  // of a character that is not complete
+  };
   /// One entry of a completion's logprobs.
   struct Entry {
     SampledToken token;
@@ -58,7 +70,7 @@ class LogprobWriter {
 
   const tokenize::Tokenizer* tokenizer_;
   Style style_;
-  size_t offset_;
+  CharCount chars_;
 };
 
 }  // namespace quire::serve

@@ -96,7 +96,9 @@ std::string_view echo_of(const AnswerStyle& style, size_t choice) {
 }
 
 LogprobWriter::Style logprob_style(const AnswerStyle& style) {
-  return {.chat = style.kind == AnswerKind::kChat, .tokens_as_ids = style.tokens_as_ids};
+  return {.chat = style.kind == AnswerKind::kChat,
+          .tokens_as_ids = style.tokens_as_ids,
+          .skips_specials = style.skips_specials};
 }
 
 /// A prompt as its echo shows it.

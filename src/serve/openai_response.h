@@ -31,6 +31,7 @@ struct AnswerStyle {
   bool continuous_usage = false;
   bool return_token_ids = false;
   bool tokens_as_ids = false;    // "token_id:N" as the text of tokens
+  bool skips_specials = true;    // texts have no special tokens
   int32_t echo_logprobs = -1;    // of each token of the echo so many of the best; -1: no logprobs of it
   int32_t prompt_logprobs = -1;  // the same for vLLM's prompt_logprobs
   /// One per prompt: the text before each of its answers. Empty without echo.

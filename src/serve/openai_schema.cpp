@@ -190,8 +190,12 @@ void read_seed(Fields& fields, GenerationOptions& out) {
     out.has_seed = true;
     return;
   }
-  const auto seed =
-      fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  const auto seed = whole_number(*value, kLeast, std::numeric_limits<int64_t>::max());
+  if (!seed) {
+    fields.fail("seed", fmt::format("must be an integer from {} to {}", kLeast,
+                                    std::numeric_limits<uint64_t>::max()));
+  }
   out.has_seed = seed.has_value();
   out.generation.sampling.seed = static_cast<uint64_t>(seed.value_or(0));
 }
@@ -210,6 +214,21 @@ void read_streaming(Fields& fields, GenerationOptions& out) {
 }
 
 /// best_of and beam search: a result that is known only at the end is not streamed.
+/// Of a beam search, which takes the model's probabilities as they are. Values that change none may be given,
+/// and a temperature of 0, which vLLM's clients send with it.
+void refuse_filters(Fields& fields) {
+  const auto refuse_unless = [&](const char* name, auto... harmless) {
+    const json::value* value = fields.get(name);
+    if (value == nullptr || !value->is_number()) return;
+    const auto given = value->to_number<double>();
+    if (((given != harmless) && ...)) fields.unsupported(name, "is not supported with use_beam_search");
+  };
+  refuse_unless("temperature", 0.0, 1.0);
+  refuse_unless("top_p", 1.0);
+  refuse_unless("top_k", 0.0, -1.0);
+  refuse_unless("min_p", 0.0);
+}
+
 void read_search(Fields& fields, GenerationOptions& out) {
   engine::GenerationRequest& request = out.generation;
   request.best_of = static_cast<uint32_t>(fields.integer("best_of", 1, kMaxChoices).value_or(request.n));
@@ -229,6 +248,7 @@ void read_search(Fields& fields, GenerationOptions& out) {
   }
   if (out.stream) fields.unsupported("stream", "is not supported with use_beam_search");
   if (!out.grammar.empty()) fields.unsupported("use_beam_search", "is not supported with a grammar");
+  refuse_filters(fields);
   for (const char* name :
        {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "min_tokens",
         "bad_words", "allowed_token_ids", "prompt_logprobs", "logprob_token_ids", "thinking_token_budget"}) {

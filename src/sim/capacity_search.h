@@ -10,8 +10,9 @@ struct LoadRange {
   double start = 1;  // the first that is tried
   double least = 0.001;
   double most = 1e6;
-  bool whole = false;       // whether a load is a whole number (of users)
-  double precision = 0.01;  // the relative distance from the result to the least load that is too much
+  double parts = 1000;      // of one: loads are whole numbers of them; 1 for users
+  double precision = 0.01;  // the relative distance from the result to the least load that is too much; but
+                            // a part is always near enough
 };
 
 struct LoadLimit {

@@ -53,7 +53,7 @@ bool Simulation::step() {
   done_ = std::max(done_, oldest.submitted) + took;
   clock_.advance_to(done_);
   note_events(scheduler_.commit(oldest.plan, std::move(result), clock_.now()));
-  note_step(took);
+  note_step(oldest, took);
   step_extrapolated_ = oldest.extrapolated;
   for (SimulationListener* listener : listeners_) listener->step_done(done_ - took, done_);
   return true;
@@ -62,8 +62,9 @@ bool Simulation::step() {
 /// False if all there is to do depends on open steps.
 bool Simulation::plan_step() {
   control::StepPlan plan = scheduler_.plan(clock_.now());
-  for (SimulationListener* listener : listeners_) {
-    for (const SeqId id : scheduler_.preempted()) {
+  for (const SeqId id : scheduler_.preempted()) {
+    ++open_.at(id / settings().choices).record.preemptions;
+    for (SimulationListener* listener : listeners_) {
       listener->preempted(id / settings().choices, static_cast<uint32_t>(id % settings().choices),
                           clock_.now());
     }
@@ -72,7 +73,9 @@ bool Simulation::plan_step() {
   note_plan(plan);
   const uint64_t extrapolated = executor_.extrapolated();
   const backend::Ticket ticket = executor_.submit(plan);
-  open_steps_.push_back({std::move(plan), ticket, clock_.now(), executor_.extrapolated() > extrapolated});
+  const auto running = static_cast<uint32_t>(scheduler().running().size());
+  open_steps_.push_back({std::move(plan), ticket, clock_.now(), executor_.extrapolated() > extrapolated,
+                         running, scheduler_.blocks_held()});
   return true;
 }
 
@@ -180,7 +183,6 @@ void Simulation::note_plan(const control::StepPlan& plan) {
     const auto known = open_.find(number);
     OpenRequest& open = known != open_.end() ? known->second : note_admitted(number);
     if (open.was_admitted[choice]) {
-      ++open.record.preemptions;
       for (SimulationListener* listener : listeners_) listener->admitted_again(number, choice, clock_.now());
     }
     open.was_admitted[choice] = true;
@@ -250,7 +252,7 @@ void Simulation::break_off() {
   });
 }
 
-void Simulation::note_step(Nanos took) {
+void Simulation::note_step(const OpenStep& step, Nanos took) {
   const control::StepStats& stats = scheduler_.stats();
   digest_.add(static_cast<uint64_t>(clock_.now()));
   digest_.add(scheduler().digest());  // of all that was planned
@@ -259,13 +261,13 @@ void Simulation::note_step(Nanos took) {
   totals_.decode_tokens += stats.decode_tokens;
   totals_.moved_blocks += stats.swapped_out + stats.swapped_in;
   totals_.moved_out += stats.swapped_out;
-  totals_.peak_running = std::max(totals_.peak_running, stats.running);
+  totals_.peak_running = std::max(totals_.peak_running, step.running);
   totals_.peak_waiting = std::max(totals_.peak_waiting, stats.waiting);
-  totals_.peak_blocks = std::max(totals_.peak_blocks, stats.blocks_referenced);
+  totals_.peak_blocks = std::max(totals_.peak_blocks, step.blocks_held);
   totals_.busy += took;
   const auto micros = static_cast<uint64_t>(took) / 1000;
-  totals_.block_micros += stats.blocks_referenced * micros;
-  totals_.running_micros += stats.running * micros;
+  totals_.block_micros += step.blocks_held * micros;
+  totals_.running_micros += step.running * micros;
 }
 
 }  // namespace quire::sim

@@ -157,6 +157,14 @@ class Simulation {
     uint32_t open_choices = 0;       // that have not ended
     std::vector<bool> was_admitted;  // by choice
   };
+  struct OpenStep {
+    control::StepPlan plan;
+    backend::Ticket ticket = 0;
+    Nanos submitted = 0;
+    bool extrapolated = false;
+    uint32_t running = 0;  // sequences that it has planned with, of which some end with it
+    uint32_t blocks_held = 0;
+  };
 
   std::optional<Nanos> next_arrival() const;
   void add_due();
@@ -171,19 +179,13 @@ class Simulation {
   void note_events(const std::vector<control::SeqEvent>& events);
   void note_first_token(const control::SeqEvent& event, OpenRequest& open);
   void note_end(const control::SeqEvent& event, OpenRequest& open);
-  void note_step(Nanos took);
+  void note_step(const OpenStep& step, Nanos took);
 
   const bool check_kv_;
   VirtualClock clock_;
   WorkloadSource source_;
   record::RecordedScheduler scheduler_;
   backend::sim::SimExecutor executor_;
-  struct OpenStep {
-    control::StepPlan plan;
-    backend::Ticket ticket = 0;
-    Nanos submitted = 0;
-    bool extrapolated = false;
-  };
   std::deque<OpenStep> open_steps_;  // the oldest first
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;

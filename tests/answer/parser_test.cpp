@@ -101,10 +101,17 @@ struct Example {
 const std::vector<Example>& examples() {
   static const Call paris{"get_weather", R"({"city": "Paris"})"};
   static const Call now{"now", "{}"};
+  static const Call list{"now", "[1, 2]"};
+  static const Call number{"now", "5"};
   static const std::vector<Example> made = {
       {"hermes",
        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
        {"", "", {paris}}},
+      {"hermes",
+       "<tool_call>{\"name\": \"now\", \"arguments\": null}</tool_call>"
+       "<tool_call>{\"name\": \"now\", \"arguments\": [1, 2]}</tool_call>"
+       "<tool_call>{\"arguments\": 5, \"name\": \"now\"}</tool_call>",
+       {"", "", {now, list, number}}},
       {"hermes",
        "I look.\n<tool_call>{\"arguments\": {\"city\": \"Paris\"}, \"name\": \"get_weather\"}</tool_call>\n"
        "<tool_call>\n{\"name\": \"now\"}\n</tool_call>\n",

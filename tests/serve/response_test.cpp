@@ -185,6 +185,22 @@ TEST(WholeAnswer, CompletionLogprobs) {
                      {"<end>": -9999}]})"));
 }
 
+/// Offsets count characters of the text, which has one for each byte that fits nowhere, and no special
+/// tokens.
+TEST(WholeAnswer, OffsetsAreThoseOfTheText) {
+  const ByteTokenizer tokenizer;
+  AnswerStyle style = completion_style();
+  style.logprobs = true;
+  for (const bool skips : {true, false}) {
+    style.skips_specials = skips;
+    WholeAnswer answer(style, tokenizer, 1);
+    answer.add(0, news(0, "\ufffdb", {sampled(201), sampled(0), sampled(1), sampled(2)},
+                       control::FinishReason::kStop));
+    EXPECT_EQ(parse(answer.body()).at("choices").at(0).at("logprobs").at("text_offset"),
+              parse(skips ? "[0, 1, 1, 2]" : "[0, 1, 6, 7]"));
+  }
+}
+
 TEST(WholeAnswer, ChatLogprobsHaveBytes) {
   const ByteTokenizer tokenizer;
   AnswerStyle style = chat_style();

@@ -184,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{R"("repetition_penalty": 11)", "repetition_penalty"},
         Fault{R"("presence_penalty": 2.5)", "presence_penalty"},
         Fault{R"("frequency_penalty": -2.5)", "frequency_penalty"}, Fault{R"("seed": 1.5)", "seed"},
-        Fault{R"("seed": "1")", "seed"}, Fault{R"("stop": 1)", "stop"}, Fault{R"("stop": "")", "stop"},
+        Fault{R"("seed": "1")", "seed"}, Fault{R"("seed": 18446744073709551616)", "seed"},
+        Fault{R"("stop": 1)", "stop"}, Fault{R"("stop": "")", "stop"},
         Fault{R"("stop": ["a", ""])", "stop[1]"}, Fault{R"("stop": ["a", 1])", "stop[1]"},
         Fault{R"("stop": ["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])", "stop"},
         Fault{R"("stop_token_ids": 3)", "stop_token_ids"},
@@ -300,6 +301,14 @@ TEST(CompletionSchema, FaultsOfItsOwn) {
   EXPECT_EQ(completion_fault(R"("use_beam_search": true, "n": 11)"), "n");
   EXPECT_EQ(completion_fault(R"("use_beam_search": true, "best_of": 11)"), "best_of");
   EXPECT_EQ(completion_fault(R"("use_beam_search": true, "stop": "a")"), "stop");
+  for (const auto& [name, value, harmless] :
+       {std::tuple("temperature", 0.5, 0), {"top_p", 0.9, 1}, {"top_k", 5, -1}, {"min_p", 0.1, 0}}) {
+    const auto with = [&](auto given) {
+      return fmt::format(R"("use_beam_search": true, "{}": {})", name, given);
+    };
+    EXPECT_EQ(completion_fault(with(value)), name);
+    EXPECT_EQ(completion_fault(with(harmless)), "");
+  }
   EXPECT_EQ(completion_fault(R"("echo": 1)"), "echo");
   EXPECT_EQ(completion_fault(R"("echo": true)"), "");
   EXPECT_EQ(completion_fault(R"("echo": true, "logprobs": 1)"), "");

@@ -352,6 +352,49 @@ TEST(Simulation, WhatCanNeverRunIsRefusedAndTheRestGoesOn) {
   EXPECT_EQ(simulate(full, workload).totals.refused, 3U);
 }
 
+/// What ends with a step has run in it.
+TEST(Simulation, TheOnlyStepOfARequestCounts) {
+  Workload workload;
+  workload.requests.assign(5, {.prompt_length = 40, .output_length = 1});
+  SimulationConfig config = small_pool();
+  config.scheduler.max_num_seqs = 1;
+  const auto report = simulate(config, workload);
+  EXPECT_EQ(report.totals.peak_running, 1U);
+  EXPECT_EQ(report.totals.peak_blocks, (40 + config.scheduler.block_size - 1) / config.scheduler.block_size);
+  EXPECT_GT(report.totals.block_micros, 0U);
+}
+
+/// The last token of some is on its way when they are preempted, so they are never admitted again.
+TEST(Simulation, PreemptionsOfRequestsAddUpWithStepsInFlight) {
+  WorkloadConfig load = busy();
+  const Workload workload = make_workload(load);
+  SimulationConfig config = small_pool();
+  config.depth = 3;
+  FollowedSimulation simulation(config, workload);
+  simulation.run();
+  uint64_t preemptions = 0;
+  for (const RequestRecord& record : simulation.records()) preemptions += record.preemptions;
+  EXPECT_GT(preemptions, 0U);
+  EXPECT_EQ(preemptions, simulation.stats().total_preemptions);
+}
+
+/// Several answers to a prompt share it; that is no hit.
+TEST(Simulation, ForksAreNoLookups) {
+  WorkloadConfig load = busy();
+  Workload workload = make_workload(load);
+  workload.choices = 4;
+  FollowedSimulation simulation(small_pool(), workload);
+  simulation.run();
+  uint64_t prompts = 0;
+  uint64_t cached = 0;
+  for (const RequestRecord& record : simulation.records()) {
+    prompts += record.prompt_tokens;
+    cached += record.cached_tokens;
+  }
+  EXPECT_EQ(simulation.stats().total_prefix_queried_tokens, prompts);
+  EXPECT_EQ(simulation.stats().total_prefix_hit_tokens, cached);
+}
+
 TEST(Simulation, WhatIsForAFreeSlotDoesNotWait) {
   SimulationConfig config = small_pool();
   config.scheduler.max_waiting = 0;
