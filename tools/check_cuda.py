@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints what each kernel of src/backend/cuda takes of a multiprocessor, as nvcc compiled it for libquire_cuda.so. Fails if one of
-them spills registers, or if attention to few tokens has less than 32 KiB of K and V on their way to a multiprocessor, or a product of
+them spills registers, at any warning, or if attention to few tokens has less than 32 KiB of K and V on their way to a multiprocessor, or a product of
 few rows or with experts of weights. With nvdisasm it also checks the machine code: that each entry of ptx.h became the instruction that
 it stands for, that kernels that move much move 16 bytes at a time, and that those that begin early wait before they touch memory.
 
@@ -88,7 +88,7 @@ def plain_names(symbols):
     return {symbol: shorten(name) for symbol, name in zip(symbols, listed.splitlines())}
 
 
-USAGE = re.compile(r"Compiling entry function '(?P<kernel>\w+)' for 'sm_(?P<arch>\d+)'.*?\n"
+USAGE = re.compile(r"Compiling entry function '(?P<kernel>\w+)' for 'sm_(?P<arch>\w+)'.*?\n"
                    r"(?:.*\n)?\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\s*\n"
                    r".*?Used (?P<registers>\d+) registers(?P<rest>.*)")
 
@@ -99,8 +99,13 @@ def kernels_of(source, arch, built):
     return [match.groupdict() for match in USAGE.finditer(said) if match["arch"] == arch]
 
 
+def warnings_of(source, built):
+    return [line for line in (built / f"{source.name}.log").read_text().splitlines() if re.search(r"\bwarning\b", line, re.I)]
+
+
 def cubin_of(source, arch, built):
-    return next(built.glob(f"{source.stem}.compute_{arch}.*cubin"))
+    # Its name depends on whether the PTX is kept too; one of another name may be older.
+    return max(built.glob(f"{source.stem}.compute_{arch}.*cubin"), key=lambda cubin: cubin.stat().st_mtime_ns)
 
 
 def threads_of(source):
@@ -237,6 +242,7 @@ def main():
     for arch in options.arch.split(","):
         for source in [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]:
             rows = kernels_of(source, arch, options.kernels)
+            complaints += warnings_of(source, options.kernels)
             names = plain_names([row["kernel"] for row in rows])
             if not rows:
                 complaints.append(f"{source.name} for sm_{arch}: ptxas names no kernel")

@@ -125,6 +125,7 @@ bool run_steps(sim::Simulation& simulation, uint32_t every, Followers& followers
   Progress progress("simulate", every > 0 ? 0 : simulation.num_requests());
   uint64_t shown = 0;
   bool printed = true;
+  simulation.stop_at(InterruptNote::interrupted());
   while (!InterruptNote::interrupted() && simulation.step()) {
     followers.take(simulation);
     printed = every > 0 && simulation.stats().step % every == 0;

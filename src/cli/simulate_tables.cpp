@@ -39,10 +39,11 @@ StepTable::StepTable(std::string path, const std::string& costs_of)
 void StepTable::add(const sim::Simulation& simulation) {
   if (path_.empty()) return;
   const control::StepStats& of = simulation.stats();
-  file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", of.step, simulation.now(), of.running,
-                       of.waiting, of.prefill_tokens, of.decode_tokens, of.blocks_total, of.blocks_referenced,
-                       of.blocks_shared, of.swapped_out, of.swapped_in, of.total_preemptions,
-                       of.total_evictions, simulation.step_extrapolated() ? 1 : 0, last_cell_);
+  file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", of.step, simulation.now(),
+                       simulation.step_running(), of.waiting, of.prefill_tokens, of.decode_tokens,
+                       of.blocks_total, simulation.step_blocks_held(), of.blocks_shared, of.swapped_out,
+                       of.swapped_in, of.total_preemptions, of.total_evictions,
+                       simulation.step_extrapolated() ? 1 : 0, last_cell_);
 }
 
 void StepTable::end() {

@@ -413,7 +413,7 @@ int find_capacity(WhatIf asked) {
   check_failures(got.failures, all.size());
   fmt::print("The largest load that meets {}, in {}; median, least and most over {}{} seed{}{}:\n\n",
              asked.slo.text(), load.unit, tally.unfinished() > 0 ? "those that had ended of " : "",
-             asked.seeds, asked.seeds == 1 ? "" : "s", load.is_whole() ? "" : ", each within 1 %");
+             asked.seeds, asked.seeds == 1 ? "" : "s", load.is_whole() ? "" : ", each within 1 % or 0.001");
   const std::vector<std::string> heads = {load.flag, "least", "most"};
   fmt::print("{}", table_of(asked, heads, got.lines, false).text(asked.axes.size()));
   got.notes.print();

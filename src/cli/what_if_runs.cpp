@@ -108,6 +108,7 @@ std::optional<RunResult> simulate_run(const SimulateOptions& options, const sim:
   RunResult result{simulation_config(options), {}};
   sim::Simulation simulation(result.config, simulation_requests(options));
   const sim::ReportBuilder report(simulation, slo);
+  simulation.stop_at(InterruptNote::interrupted());
   while (!InterruptNote::interrupted() && simulation.step()) {
   }
   if (InterruptNote::interrupted()) return std::nullopt;

@@ -80,10 +80,10 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   const auto invalid = [](std::string why) { return refuse(RequestErrorCode::kInternal, std::move(why)); };
   if (spec.prompt.empty()) return invalid("a sequence needs a prompt");
   if (auto fits = check_length(spec.prompt.size(), spec.max_tokens); !fits) return fits;
-  if (waiting_.size() + running_.size() >= uint64_t{config_.max_waiting} + config_.max_num_seqs) {
-    return refuse(RequestErrorCode::kQueueFull, fmt::format("the queue of {} is full", config_.max_waiting));
-  }
   const auto parent = spec.fork_of ? sequences_.find(*spec.fork_of) : sequences_.end();
+  const bool begins = parent == sequences_.end() || !parent->second->first_admitted;  // or else is a beam
+  if (begins && waiting_.size() + running_.size() >= uint64_t{config_.max_waiting} + config_.max_num_seqs)
+    return refuse(RequestErrorCode::kQueueFull, fmt::format("the queue of {} is full", config_.max_waiting));
   if (parent != sequences_.end()) {
     const Sequence& other = *parent->second;
     if (other.spec.salt != spec.salt || other.total() + 1 < spec.prompt.size() ||

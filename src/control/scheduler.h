@@ -39,9 +39,9 @@ class Scheduler {
   explicit Scheduler(const SchedulerConfig& config);  // throws Error if the configuration cannot work
   Scheduler(const Scheduler&) = delete;               // its parts refer to one another
 
-  /// Queues a sequence. Errors: kTooLong (with both numbers) if it could never run alone in the pool or
-  /// exceeds max_model_len; kQueueFull if max_waiting sequences wait already; kInternal if the id is taken or
-  /// the sequence violates SeqSpec's conditions. If it throws std::bad_alloc, nothing has changed.
+  /// Queues a sequence. Errors: kTooLong (with both numbers) if it could never run alone or exceeds
+  /// max_model_len; kQueueFull if max_waiting wait and no slot is left, but for forks of what has run;
+  /// kInternal if the id is taken or SeqSpec is violated. If it throws std::bad_alloc, nothing has changed.
   Expected<void> add(SeqSpec spec);
 
   /// Ends a sequence from outside, at any moment; results of open plans for it are dropped. Its slot and

@@ -101,6 +101,7 @@ class RecordedScheduler {
   }
   const control::PrefixCache& cache() { return scheduler_.pool().cache(); }
   uint32_t blocks_held() { return scheduler_.pool().num_referenced(); }
+  uint32_t blocks_cached() { return scheduler_.pool().num_cached(); }
   void end_record() {
     if (record_ != nullptr) record_->end(scheduler_.digest());
   }

@@ -46,7 +46,7 @@ std::string find_head_fault(const http::request_header<>& head, const HttpReques
   }
   // RFC 9112, section 6.3: else the body would be read as the next request.
   if (const std::string coding = joined(head, http::field::transfer_encoding);
-      !coding.empty() && !boost::beast::iequals(coding, "chunked")) {
+      head.count(http::field::transfer_encoding) > 0 && !boost::beast::iequals(coding, "chunked")) {
     return fmt::format("Transfer-Encoding: '{}' is not supported, only 'chunked' is", coding);
   }
   // RFC 9110, section 4.2.1. A client without a Host field (HTTP/1.0) is not a browser.

@@ -213,7 +213,6 @@ void read_streaming(Fields& fields, GenerationOptions& out) {
   if (auto error = inner.finish()) fields.fail(std::move(*error));
 }
 
-/// best_of and beam search: a result that is known only at the end is not streamed.
 /// Of a beam search, which takes the model's probabilities as they are. Values that change none may be given,
 /// and a temperature of 0, which vLLM's clients send with it.
 void refuse_filters(Fields& fields) {
@@ -229,6 +228,7 @@ void refuse_filters(Fields& fields) {
   refuse_unless("min_p", 0.0);
 }
 
+/// best_of and beam search: a result that is known only at the end is not streamed.
 void read_search(Fields& fields, GenerationOptions& out) {
   engine::GenerationRequest& request = out.generation;
   request.best_of = static_cast<uint32_t>(fields.integer("best_of", 1, kMaxChoices).value_or(request.n));

@@ -36,6 +36,7 @@ void Simulation::listen(SimulationListener& listener) {
 bool Simulation::step() {
   add_due();
   while (!scheduler_.has_work() && open_steps_.empty()) {
+    if (is_stopped()) return false;
     const std::optional<Nanos> next = next_arrival();
     if (!next) {
       if (!std::exchange(ended_, true)) scheduler_.end_record();
@@ -52,8 +53,11 @@ bool Simulation::step() {
   const Nanos took = result.times.compute;
   done_ = std::max(done_, oldest.submitted) + took;
   clock_.advance_to(done_);
+  step_running_ = oldest.running;
+  step_blocks_held_ = oldest.blocks_held;
+  step_blocks_cached_ = oldest.blocks_cached;
   note_events(scheduler_.commit(oldest.plan, std::move(result), clock_.now()));
-  note_step(oldest, took);
+  note_step(took);
   step_extrapolated_ = oldest.extrapolated;
   for (SimulationListener* listener : listeners_) listener->step_done(done_ - took, done_);
   return true;
@@ -75,7 +79,7 @@ bool Simulation::plan_step() {
   const backend::Ticket ticket = executor_.submit(plan);
   const auto running = static_cast<uint32_t>(scheduler().running().size());
   open_steps_.push_back({std::move(plan), ticket, clock_.now(), executor_.extrapolated() > extrapolated,
-                         running, scheduler_.blocks_held()});
+                         running, scheduler_.blocks_held(), scheduler_.blocks_cached()});
   return true;
 }
 
@@ -88,7 +92,7 @@ std::optional<Nanos> Simulation::next_arrival() const {
 }
 
 void Simulation::add_due() {
-  for (auto next = next_arrival(); next && *next <= clock_.now(); next = next_arrival()) {
+  for (auto next = next_arrival(); next && *next <= clock_.now() && !is_stopped(); next = next_arrival()) {
     if (reception_.next() == next) {
       receive();
       continue;
@@ -252,7 +256,7 @@ void Simulation::break_off() {
   });
 }
 
-void Simulation::note_step(const OpenStep& step, Nanos took) {
+void Simulation::note_step(Nanos took) {
   const control::StepStats& stats = scheduler_.stats();
   digest_.add(static_cast<uint64_t>(clock_.now()));
   digest_.add(scheduler().digest());  // of all that was planned
@@ -261,13 +265,13 @@ void Simulation::note_step(const OpenStep& step, Nanos took) {
   totals_.decode_tokens += stats.decode_tokens;
   totals_.moved_blocks += stats.swapped_out + stats.swapped_in;
   totals_.moved_out += stats.swapped_out;
-  totals_.peak_running = std::max(totals_.peak_running, step.running);
+  totals_.peak_running = std::max(totals_.peak_running, step_running_);
   totals_.peak_waiting = std::max(totals_.peak_waiting, stats.waiting);
-  totals_.peak_blocks = std::max(totals_.peak_blocks, step.blocks_held);
+  totals_.peak_blocks = std::max(totals_.peak_blocks, step_blocks_held_);
   totals_.busy += took;
   const auto micros = static_cast<uint64_t>(took) / 1000;
-  totals_.block_micros += step.blocks_held * micros;
-  totals_.running_micros += step.running * micros;
+  totals_.block_micros += step_blocks_held_ * micros;
+  totals_.running_micros += step_running_ * micros;
 }
 
 }  // namespace quire::sim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -119,6 +120,10 @@ class Simulation {
   /// changes nothing.
   void listen(SimulationListener& listener);
 
+  /// From when `flag` is set, which must be there for all calls of step(), that does nothing more and returns
+  /// false, also between requests that are refused.
+  void stop_at(const std::atomic<bool>& flag) { stop_ = &flag; }
+
   /// Executes one step, after waiting for the next arrival if there is no work. Once all requests have ended
   /// it does nothing and returns false.
   bool step();
@@ -137,6 +142,10 @@ class Simulation {
   const control::StepStats& stats() const { return scheduler_.stats(); }
   /// Whether the last step lies beyond what the cost model was fitted to.
   bool step_extrapolated() const { return step_extrapolated_; }
+  /// What it was planned with, of which some has ended with it: stats() no longer counts that.
+  uint32_t step_running() const { return step_running_; }
+  uint32_t step_blocks_held() const { return step_blocks_held_; }
+  uint32_t step_blocks_cached() const { return step_blocks_cached_; }
   const SimulationTotals& totals() const { return totals_; }
   const WorkloadSettings& settings() const { return source_.settings(); }
   /// Of the workload.
@@ -164,8 +173,10 @@ class Simulation {
     bool extrapolated = false;
     uint32_t running = 0;  // sequences that it has planned with, of which some end with it
     uint32_t blocks_held = 0;
+    uint32_t blocks_cached = 0;
   };
 
+  bool is_stopped() const { return stop_ != nullptr && *stop_; }
   std::optional<Nanos> next_arrival() const;
   void add_due();
   void receive();
@@ -179,7 +190,7 @@ class Simulation {
   void note_events(const std::vector<control::SeqEvent>& events);
   void note_first_token(const control::SeqEvent& event, OpenRequest& open);
   void note_end(const control::SeqEvent& event, OpenRequest& open);
-  void note_step(const OpenStep& step, Nanos took);
+  void note_step(Nanos took);
 
   const bool check_kv_;
   VirtualClock clock_;
@@ -190,7 +201,11 @@ class Simulation {
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
   bool step_extrapolated_ = false;
+  uint32_t step_running_ = 0;
+  uint32_t step_blocks_held_ = 0;
+  uint32_t step_blocks_cached_ = 0;
   Nanos latency_;  // SimulationConfig::latency
+  const std::atomic<bool>* stop_ = nullptr;
   Reception reception_;
   std::unordered_map<size_t, OpenRequest> open_;  // by number
   /// Whose event came at each place of a step's: the next step mostly has the same ones there. An entry of a

@@ -224,6 +224,16 @@ def test_ctrl_c_shows_the_results_so_far(command):
     assert "to the first token" in out.decode() and int(re.search(r"requests +([\d,]+)|^(\d+) requests", out.decode(), re.M)[0].strip("requests ").replace(",", "")) > 0
 
 
+@pytest.mark.parametrize("arrivals", [["--rate", 1000], []])
+def test_ctrl_c_ends_a_run_that_refuses_all(arrivals):
+    running = subprocess.Popen([QUIRE, "simulate", "--requests", str(10 ** 7), "--prompt-len", "600", "--max-model-len", "500", *map(str, arrivals)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(1)
+    running.send_signal(signal.SIGINT)
+    err = running.communicate(timeout=20)[1].decode()
+    assert running.returncode == 130 and "requests had not ended" in err
+
+
 def test_ctrl_c_judges_only_what_had_ended(tmp_path):
     one, page, table, whole, over = (tmp_path / name for name in ("one.json", "one.html", "one.csv", "whole.json", "over.html"))
     flags = ["--slo", "ttft=1000s", "--users", 20, "--think-time-ms", 100, "--turns", 4]

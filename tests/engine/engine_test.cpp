@@ -129,6 +129,20 @@ TEST(Engine, YieldsWhatIsWantedOfAPrompt) {
   expect_baseline(*rig.engine);
 }
 
+/// For a moment there are more of them than run and wait at most.
+TEST(Engine, BeamsNeedNoPlaceInTheQueue) {
+  Rig rig({}, {.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_model_len = 100, .max_waiting = 0});
+  Inbox inbox;
+  GenerationRequest request = request_of(1, 20, 30);
+  request.n = 4;
+  request.beam_search = true;
+  ASSERT_TRUE(rig.engine->submit(request, inbox.sink(0)));
+  const Inbox::Answer answer = inbox.wait(0);
+  EXPECT_EQ(answer.finish.at(0), control::FinishReason::kLength);
+  EXPECT_EQ(answer.last.completion_tokens, 120U);
+  expect_baseline(*rig.engine);
+}
+
 TEST(Engine, ABeamSearchYieldsOnlyTokens) {
   Rig rig;
   Inbox inbox;

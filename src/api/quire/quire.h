@@ -29,7 +29,7 @@ enum class Fault {
   kModel,    // the model's files, an option, or too little memory: the model was not loaded
   kRequest,  // a field of a request, or the model has no chat template: the same request never succeeds
   kTooLong,  // the prompt and max_tokens are longer than Model::max_model_len()
-  kBusy,     // as many requests as ModelOptions::max_waiting wait: try again later
+  kBusy,     // ModelOptions::max_waiting requests wait, and no more can run: try again later
   kEngine,   // the computation failed; the request did nothing wrong
 };
 

@@ -45,6 +45,7 @@ class NaiveModel {
   size_t num_waiting() const { return waiting_.size(); }
   size_t num_running() const { return running_.size(); }
   bool knows(SeqId id) const { return sequences_.contains(id); }
+  bool has_run(SeqId id) const { return knows(id) && sequences_.at(id).first_admitted.has_value(); }
 
   /// What happened so far.
   struct Counts {

@@ -113,6 +113,7 @@ void World::add(control::SeqSpec spec, uint32_t stop_after) {
       length <= config_.max_model_len &&
       control::blocks_held(config_.kv_windows, computed, 1, config_.block_size) <= config_.num_blocks;
   const bool has_place =
+      (spec.fork_of && model_.has_run(*spec.fork_of)) ||
       model_.num_waiting() + model_.num_running() < uint64_t{config_.max_waiting} + config_.max_num_seqs;
   const auto added = scheduler_.add(spec);
   if (added.has_value() != (fits && has_place)) return fail("a sequence is taken or refused wrongly");
