@@ -40,9 +40,9 @@ void StepTable::add(const sim::Simulation& simulation) {
   if (path_.empty()) return;
   const control::StepStats& of = simulation.stats();
   file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", of.step, simulation.now(),
-                       simulation.step_running(), of.waiting, of.prefill_tokens, of.decode_tokens,
-                       of.blocks_total, simulation.step_blocks_held(), of.blocks_shared, of.swapped_out,
-                       of.swapped_in, of.total_preemptions, of.total_evictions,
+                       simulation.step_planned().running, of.waiting, of.prefill_tokens, of.decode_tokens,
+                       of.blocks_total, simulation.step_planned().blocks_held, of.blocks_shared,
+                       of.swapped_out, of.swapped_in, of.total_preemptions, of.total_evictions,
                        simulation.step_extrapolated() ? 1 : 0, last_cell_);
 }
 

@@ -50,7 +50,7 @@ void EventTrace::step_done(Nanos began, Nanos ended) {
   put(fmt::format(
       R"({{"ph":"X","pid":{},"tid":1,"name":"{}","ts":{},"dur":{},"args":{{"step":{},"prefill_tokens":{},"decode_tokens":{},"running":{},"waiting":{}{}}}}})",
       kDevice, name, trace_time(began), trace_time(ended - began), of.step, of.prefill_tokens,
-      of.decode_tokens, simulation_.step_running(), of.waiting,
+      of.decode_tokens, simulation_.step_planned().running, of.waiting,
       simulation_.step_extrapolated() ? ",\"extrapolated\":true" : ""));
   put(fmt::format(
       R"({{"ph":"C","pid":{},"name":"K/V blocks","ts":{},"args":{{"held":{},"cached":{},"free":{}}}}})",

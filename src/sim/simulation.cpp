@@ -53,9 +53,7 @@ bool Simulation::step() {
   const Nanos took = result.times.compute;
   done_ = std::max(done_, oldest.submitted) + took;
   clock_.advance_to(done_);
-  step_running_ = oldest.running;
-  step_blocks_held_ = oldest.blocks_held;
-  step_blocks_cached_ = oldest.blocks_cached;
+  step_planned_ = oldest.planned;
   note_events(scheduler_.commit(oldest.plan, std::move(result), clock_.now()));
   note_step(took);
   step_extrapolated_ = oldest.extrapolated;
@@ -77,9 +75,11 @@ bool Simulation::plan_step() {
   note_plan(plan);
   const uint64_t extrapolated = executor_.extrapolated();
   const backend::Ticket ticket = executor_.submit(plan);
-  const auto running = static_cast<uint32_t>(scheduler().running().size());
-  open_steps_.push_back({std::move(plan), ticket, clock_.now(), executor_.extrapolated() > extrapolated,
-                         running, scheduler_.blocks_held(), scheduler_.blocks_cached()});
+  const Planned planned{.running = static_cast<uint32_t>(scheduler().running().size()),
+                        .blocks_held = scheduler_.blocks_held(),
+                        .blocks_cached = scheduler_.blocks_cached()};
+  open_steps_.push_back(
+      {std::move(plan), ticket, clock_.now(), executor_.extrapolated() > extrapolated, planned});
   return true;
 }
 
@@ -265,13 +265,13 @@ void Simulation::note_step(Nanos took) {
   totals_.decode_tokens += stats.decode_tokens;
   totals_.moved_blocks += stats.swapped_out + stats.swapped_in;
   totals_.moved_out += stats.swapped_out;
-  totals_.peak_running = std::max(totals_.peak_running, step_running_);
+  totals_.peak_running = std::max(totals_.peak_running, step_planned_.running);
   totals_.peak_waiting = std::max(totals_.peak_waiting, stats.waiting);
-  totals_.peak_blocks = std::max(totals_.peak_blocks, step_blocks_held_);
+  totals_.peak_blocks = std::max(totals_.peak_blocks, step_planned_.blocks_held);
   totals_.busy += took;
   const auto micros = static_cast<uint64_t>(took) / 1000;
-  totals_.block_micros += step_blocks_held_ * micros;
-  totals_.running_micros += step_running_ * micros;
+  totals_.block_micros += step_planned_.blocks_held * micros;
+  totals_.running_micros += step_planned_.running * micros;
 }
 
 }  // namespace quire::sim

@@ -142,10 +142,13 @@ class Simulation {
   const control::StepStats& stats() const { return scheduler_.stats(); }
   /// Whether the last step lies beyond what the cost model was fitted to.
   bool step_extrapolated() const { return step_extrapolated_; }
-  /// What it was planned with, of which some has ended with it: stats() no longer counts that.
-  uint32_t step_running() const { return step_running_; }
-  uint32_t step_blocks_held() const { return step_blocks_held_; }
-  uint32_t step_blocks_cached() const { return step_blocks_cached_; }
+  /// What a step was planned with, of which some ends with it: stats() no longer counts that.
+  struct Planned {
+    uint32_t running = 0;
+    uint32_t blocks_held = 0;
+    uint32_t blocks_cached = 0;
+  };
+  const Planned& step_planned() const { return step_planned_; }
   const SimulationTotals& totals() const { return totals_; }
   const WorkloadSettings& settings() const { return source_.settings(); }
   /// Of the workload.
@@ -171,9 +174,7 @@ class Simulation {
     backend::Ticket ticket = 0;
     Nanos submitted = 0;
     bool extrapolated = false;
-    uint32_t running = 0;  // sequences that it has planned with, of which some end with it
-    uint32_t blocks_held = 0;
-    uint32_t blocks_cached = 0;
+    Planned planned;
   };
 
   bool is_stopped() const { return stop_ != nullptr && *stop_; }
@@ -201,9 +202,7 @@ class Simulation {
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
   bool step_extrapolated_ = false;
-  uint32_t step_running_ = 0;
-  uint32_t step_blocks_held_ = 0;
-  uint32_t step_blocks_cached_ = 0;
+  Planned step_planned_;
   Nanos latency_;  // SimulationConfig::latency
   const std::atomic<bool>* stop_ = nullptr;
   Reception reception_;

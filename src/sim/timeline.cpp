@@ -70,10 +70,10 @@ void SimulationTimeline::take(const Simulation& simulation) {
   const auto since = [](uint64_t& before, uint64_t total) { return total - std::exchange(before, total); };
   timeline_.add({.from = began,
                  .to = now,
-                 .running = static_cast<double>(simulation.step_running()),
+                 .running = static_cast<double>(simulation.step_planned().running),
                  .waiting = static_cast<double>(stats.waiting),
-                 .held = share(simulation.step_blocks_held()),
-                 .cached = share(simulation.step_blocks_cached()),
+                 .held = share(simulation.step_planned().blocks_held),
+                 .cached = share(simulation.step_planned().blocks_cached),
                  .queried_tokens = since(total_.queried_tokens, stats.total_prefix_queried_tokens),
                  .hit_tokens = since(total_.hit_tokens, stats.total_prefix_hit_tokens),
                  .preemptions = since(total_.preemptions, stats.total_preemptions),

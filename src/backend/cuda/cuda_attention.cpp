@@ -1,10 +1,10 @@
 // The attention of CudaOps: from the projection of queries, keys and values to that of what they give.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/decode_attention.h"
-#include "backend/cuda/few_rows.h"
 #include "backend/cuda/rms_norm.h"
 #include "backend/cuda/rope.h"
 
@@ -61,22 +61,10 @@ void CudaOps::rotate(const decoder::Rotation& rotation) {
 /// The rotated queries in Rows::kQkv, and the rotated keys and the values in their blocks.
 void CudaOps::rotate_and_store(const Matrix& weights, const RopeArgs& args) {
   const void* x = std::exchange(qkv_of_, nullptr);
-  const GemmShape shape{dtype_, dtype_, weights.n, weights.k, weights.bias != nullptr};
-  if (x != nullptr && weights.scales == nullptr && few_rows_rotates(args.blocks.head_dim, args.rotary) &&
-      gemm_.takes_few_rows(shape, args.rows)) {
-    check(few_rows({.dtype = dtype_,
-                    .out_dtype = dtype_,
-                    .x = x,
-                    .weights = weights.data,
-                    .bias = weights.bias,
-                    .y = args.qkv,
-                    .rows = args.rows,
-                    .n = weights.n,
-                    .k = weights.k,
-                    .rope = args},
-                   stream_),
-          "a rotated product of few rows");
-    return;
+  auto product = x == nullptr ? std::nullopt : by_few_rows(weights, x, args.qkv);
+  if (product && few_rows_rotates(args.blocks.head_dim, args.rotary)) {
+    product->rope = args;
+    return check(few_rows(*product, stream_), "a rotated product of few rows");
   }
   if (x != nullptr) multiply(weights, x, args.qkv, args.rows, dtype_);
   check(rope(args, stream_), "rope");

@@ -2,7 +2,6 @@
 // with int8.
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/expert_product.h"
-#include "backend/cuda/few_rows.h"
 #include "backend/cuda/gated.h"
 #include "backend/cuda/int8_product.h"
 #include "backend/cuda/route.h"
@@ -45,24 +44,14 @@ void CudaOps::gate(uint32_t rows, uint32_t width) {
 
 /// Where the gated product of the batch's rows is then. Of few rows one kernel does it all.
 const void* CudaOps::multiply_gated(const Matrix& weights, const void* x) {
-  const GemmShape shape{dtype_, dtype_, weights.n, weights.k, weights.bias != nullptr};
-  if (weights.scales != nullptr || !gemm_.takes_few_rows(shape, rows_of_batch_)) {
+  auto product = by_few_rows(weights, x, arena_.ffn_of_few);
+  if (!product) {
     multiply(weights, x, arena_.gate_up, rows_of_batch_, dtype_);
     gate(rows_of_batch_, weights.n / 2);
     return arena_.ffn;
   }
-  check(few_rows({.dtype = dtype_,
-                  .out_dtype = dtype_,
-                  .x = x,
-                  .weights = weights.data,
-                  .bias = weights.bias,
-                  .y = arena_.ffn_of_few,
-                  .rows = rows_of_batch_,
-                  .n = weights.n,
-                  .k = weights.k,
-                  .gates = config_.activation},
-                 stream_),
-        "a gated product of few rows");
+  product->gates = config_.activation;
+  check(few_rows(*product, stream_), "a gated product of few rows");
   return arena_.ffn_of_few;
 }
 

@@ -322,6 +322,20 @@ void CudaOps::multiply(const Matrix& weights, const void* x, void* y, uint32_t r
                   .k = weights.k});
 }
 
+std::optional<FewRowsArgs> CudaOps::by_few_rows(const Matrix& weights, const void* x, void* y) const {
+  const GemmShape shape{dtype_, dtype_, weights.n, weights.k, weights.bias != nullptr};
+  if (weights.scales != nullptr || !gemm_.takes_few_rows(shape, rows_of_batch_)) return std::nullopt;
+  return FewRowsArgs{.dtype = dtype_,
+                     .out_dtype = dtype_,
+                     .x = x,
+                     .weights = weights.data,
+                     .bias = weights.bias,
+                     .y = y,
+                     .rows = rows_of_batch_,
+                     .n = weights.n,
+                     .k = weights.k};
+}
+
 /// The final norm of these rows, in selected_.
 void CudaOps::select(std::span<const uint32_t> rows) {
   if (rows.size() > limits_.logit_rows) {

@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/cuda/activations.h"
 #include "backend/cuda/cuda_options.h"
 #include "backend/cuda/device_sampler.h"
+#include "backend/cuda/few_rows.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/paged_attention.h"
@@ -137,6 +139,9 @@ class CudaOps final : public decoder::Ops {
   void attend_rows(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
+  /// The product of the batch's rows by few_rows(), to which more is added; nullopt where that does not do
+  /// it.
+  std::optional<FewRowsArgs> by_few_rows(const Matrix& weights, const void* x, void* y) const;
   /// Of rows, or of the choices of rows.
   void multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
                      uint32_t x_choices, const Choices& choices);
