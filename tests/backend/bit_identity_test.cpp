@@ -30,7 +30,7 @@ void expect_bit_identity(const std::filesystem::path& dir, const cpu::DecoderOpt
                          uint32_t requests = 32, std::optional<DType> kv = std::nullopt) {
   test::Rig one(dir, options, isa, 1, kv);
   if (test::kSanitized) {
-    requests = 16;
+    requests = 8;
     threads = {2};
   }
   const auto specs = test::mixed_requests(one.decoder->config().vocab_size, requests, max_tokens);
