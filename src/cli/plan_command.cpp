@@ -183,7 +183,7 @@ void print_users(const startup::CapacityPlan& plan, const startup::Demand& deman
   print_sentence("first", plan.advice);
 }
 
-double ms(Nanos time) { return static_cast<double>(time) / 1e6; }
+double milliseconds(Nanos time) { return static_cast<double>(time) / 1e6; }
 
 void print_fitted(const Foresight& foresight, const startup::Capacity& capacity,
                   const startup::Demand& demand) {
@@ -191,8 +191,8 @@ void print_fitted(const Foresight& foresight, const startup::Capacity& capacity,
   for (const startup::Ceiling& each : capacity.ceilings) {
     const backend::StepWork work = startup::decode_work(each.batch, demand.context);
     const Nanos time = foresight.cost.duration(work);
-    line += fmt::format("{}batch {} {:.1f} ms, {} tokens/s{}", line.empty() ? "" : "; ", each.batch, ms(time),
-                        rate_text(1e9 * each.batch / static_cast<double>(time)),
+    line += fmt::format("{}batch {} {:.1f} ms, {} tokens/s{}", line.empty() ? "" : "; ", each.batch,
+                        milliseconds(time), rate_text(1e9 * each.batch / static_cast<double>(time)),
                         foresight.cost.fitted()->extrapolates(work) ? " (extrapolated)" : "");
   }
   print_sentence("fitted steps", line);
@@ -215,11 +215,12 @@ void print_load(const Foresight& foresight) {
   if (report.totals.finished > 0) {
     text += fmt::format("; {}{:.3g} requests/s, {} tokens/s, TTFT {:.0f} ms (p99 {:.0f})",
                         none ? "one alone gets " : "", report.per_second(report.totals.finished),
-                        rate_text(report.per_second(report.output_tokens)), ms(report.ttft.mean),
-                        ms(report.ttft.p99));
+                        rate_text(report.per_second(report.output_tokens)), milliseconds(report.ttft.mean),
+                        milliseconds(report.ttft.p99));
   }
   if (report.tpot.any) {
-    text += fmt::format(", TPOT {:.1f} ms (p99 {:.1f})", ms(report.tpot.mean), ms(report.tpot.p99));
+    text += fmt::format(", TPOT {:.1f} ms (p99 {:.1f})", milliseconds(report.tpot.mean),
+                        milliseconds(report.tpot.p99));
   }
   print_sentence("within", text);
   if (foresight.cost.fitted() != nullptr && report.extrapolated > 0) {

@@ -246,12 +246,12 @@ void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
 void Scheduler::plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget) {
   const uint64_t most = std::min<uint64_t>(room(seq, seq.remaining()), seq.remaining());
   if (most == 0) return;
-  constexpr uint64_t kOne = 1'000'000;
+  constexpr uint64_t kMillion = 1'000'000;
   const uint64_t head = seq.next_row < seq.prompt_length - 1 ? 2 : 1;  // of each token: 2 if it lacks rows
-  const uint64_t price = head * kOne + uint64_t{seq.next()} * config_.context_cost;
-  const uint64_t count = std::min(most, std::max(budget * kOne / price, (uint64_t{budget} + 3) / 4));
+  const uint64_t price = head * kMillion + uint64_t{seq.next()} * config_.context_cost;
+  const uint64_t count = std::min(most, std::max(budget * kMillion / price, (uint64_t{budget} + 3) / 4));
   schedule(plan, seq, static_cast<uint32_t>(count), seq.remaining(), false);
-  const uint64_t spent = std::min<uint64_t>(budget, count * price / kOne);
+  const uint64_t spent = std::min<uint64_t>(budget, count * price / kMillion);
   budget = count < most ? 0 : budget - static_cast<uint32_t>(spent);
 }
 

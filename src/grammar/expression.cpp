@@ -38,12 +38,6 @@ CharSet characters(std::string_view ascii) {
   return out;
 }
 
-/// What a JSON string may hold unescaped.
-const CharSet& unescaped() {
-  static const CharSet kSet = range(0, 0x1F).united(characters("\"\\")).complement();
-  return kSet;
-}
-
 using Positions = std::set<size_t>;
 
 /// Where a match may end that begins at one of `from`.
@@ -150,6 +144,11 @@ std::optional<Expression> without_dead_parts(const Expression& of) {
   return out;
 }
 
+const CharSet& unescaped_in_json() {
+  static const CharSet kSet = range(0, 0x1F).united(characters("\"\\")).complement();
+  return kSet;
+}
+
 Expression json_character() {
   static const Expression kCharacter = [] {
     const auto hex = [] { return one_of(characters("0123456789abcdefABCDEF")); };
@@ -158,7 +157,7 @@ Expression json_character() {
         {set("dD"), set("89abAB"), hex(), hex(), text("\\u"), set("dD"), set("cdefCDEF"), hex(), hex()});
     const Expression unit = choice({sequence({set("0123456789abcABCefEF"), hex(), hex(), hex()}),
                                     sequence({set("dD"), set("01234567"), hex(), hex()}), pair});
-    return choice({one_of(unescaped()),
+    return choice({one_of(unescaped_in_json()),
                    sequence({text("\\"), choice({set("\"\\/bfnrt"), sequence({text("u"), unit})})})});
   }();
   return kCharacter;
@@ -168,7 +167,7 @@ Expression in_json_string(const Expression& of) {
   if (of.kind == Kind::kSet) {
     if (of.set.complement().empty()) return json_character();
     std::vector<Expression> ways;
-    if (CharSet plain = of.set.intersected(unescaped()); !plain.empty())
+    if (CharSet plain = of.set.intersected(unescaped_in_json()); !plain.empty())
       ways.push_back(one_of(std::move(plain)));
     static constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
     static constexpr std::string_view kLetters = "\"\\bfnrt";

@@ -52,6 +52,8 @@ CharSet any_character();
 /// The same without parts that match nothing, such as an empty set; empty if nothing is left.
 std::optional<Expression> without_dead_parts(const Expression& of);
 
+/// The characters that a JSON string may hold unescaped (RFC 8259, 7).
+const CharSet& unescaped_in_json();
 /// One character of a JSON string as JSON writes it: unescaped, or with any escape of RFC 8259, without lone
 /// surrogates.
 Expression json_character();

@@ -11,7 +11,7 @@ namespace quire::grammar {
 namespace {
 
 /// What all choices of a request share.
-struct Shared {
+struct SharedByMarks {
   std::vector<Mark> marks;
   engine::MakeMaskSource inside;
   const tokenize::Tokenizer* tokenizer;
@@ -19,7 +19,7 @@ struct Shared {
 
 class MarkedMask final : public engine::MaskSource {
  public:
-  explicit MarkedMask(std::shared_ptr<const Shared> shared) : shared_(std::move(shared)) {
+  explicit MarkedMask(std::shared_ptr<const SharedByMarks> shared) : shared_(std::move(shared)) {
     for (const Mark& mark : shared_->marks) {
       if (mark.at_start) starts_.emplace_back(mark.text);
     }
@@ -66,7 +66,7 @@ class MarkedMask final : public engine::MaskSource {
     if (!text.empty() && !inside_->accept_text(text)) inside_ = nullptr;
   }
 
-  const std::shared_ptr<const Shared> shared_;
+  const std::shared_ptr<const SharedByMarks> shared_;
   std::unique_ptr<engine::MaskSource> inside_;  // null: outside
   std::vector<StartFinder> starts_;
   std::vector<std::pair<const Mark*, MarkFinder>> finders_;
@@ -76,7 +76,8 @@ class MarkedMask final : public engine::MaskSource {
 
 engine::MakeMaskSource restrict_after(std::vector<Mark> marks, engine::MakeMaskSource inside,
                                       const tokenize::Tokenizer& tokenizer) {
-  auto shared = std::make_shared<const Shared>(Shared{std::move(marks), std::move(inside), &tokenizer});
+  auto shared =
+      std::make_shared<const SharedByMarks>(SharedByMarks{std::move(marks), std::move(inside), &tokenizer});
   return [shared = std::move(shared)] { return std::make_unique<MarkedMask>(shared); };
 }
 

@@ -41,13 +41,6 @@ std::string json_text(const json::value& value) {
 
 Expression in_quotes(Expression contents) { return sequence({text("\""), std::move(contents), text("\"")}); }
 
-CharSet unescaped_of(const CharSet& set) {
-  return set.intersected(CharSet::of_range(0, 0x1F)
-                             .united(CharSet::of_range('"', '"'))
-                             .united(CharSet::of_range('\\', '\\'))
-                             .complement());
-}
-
 }  // namespace
 
 SchemaWriter::SchemaWriter(const json::value& document) : terms_(document) {}
@@ -179,7 +172,7 @@ std::optional<std::string> SchemaWriter::counted_string(const CharSet& set, uint
   if (max == Expression::kUnbounded || max <= kUnrolledLength) {
     return rules_.shared("s", body(in_quotes(in_json_string(repeat(one_of(set), min, max)))));
   }
-  const CharSet plain = unescaped_of(set);
+  const CharSet plain = set.intersected(unescaped_in_json());
   if (plain.empty())
     return rules_.shared("s", body(in_quotes(in_json_string(repeat(one_of(set), min, max)))));
   const std::string counted =

@@ -19,17 +19,10 @@ namespace {
 
 constexpr size_t kMaxCountedProperties = 40;  // of an object whose members are counted: a rule for each count
 
-CharSet unescaped() {
-  return CharSet::of_range(0, 0x1F)
-      .united(CharSet::of_range('"', '"'))
-      .united(CharSet::of_range('\\', '\\'))
-      .complement();
-}
-
 /// Texts without escapes that are none of `names`, which are sorted, each once, and share their first `depth`
 /// characters.
 Expression other_than(std::span<const std::u32string> names, size_t depth) {
-  CharSet others = unescaped();
+  CharSet others = unescaped_in_json();
   std::vector<Expression> ways;
   if (names.front().size() > depth) ways.push_back(sequence({}));
   for (size_t i = names.front().size() == depth ? 1 : 0; i < names.size();) {
@@ -43,11 +36,11 @@ Expression other_than(std::span<const std::u32string> names, size_t depth) {
     }
     i = end;
   }
-  ways.push_back(sequence({one_of(others), repeat(one_of(unescaped()), 0, Expression::kUnbounded)}));
+  ways.push_back(sequence({one_of(others), repeat(one_of(unescaped_in_json()), 0, Expression::kUnbounded)}));
   return choice(std::move(ways));
 }
 
-std::u32string characters(std::string_view text) {
+std::u32string code_points(std::string_view text) {
   std::u32string out;
   for (size_t at = 0; at < text.size();) {
     const Utf8Char next = utf8_at(text, at);
@@ -175,7 +168,7 @@ class ObjectWriter {
   std::string unnamed_rule() {
     std::vector<std::u32string> names;
     for (const std::string& name : names_) {
-      names.push_back(characters(name));
+      names.push_back(code_points(name));
       if (names.back().size() > kMaxNameCharacters) {
         refuse(
             term_.place,

@@ -19,7 +19,7 @@ void permit(std::span<uint32_t> mask, TokenId token) {
 }
 
 /// What all choices of a request share.
-struct Shared {
+struct SharedByThoughts {
   Thought thought;
   std::optional<TokenId> open;        // if one token opens it
   std::vector<TokenId> close_tokens;  // the mark
@@ -28,7 +28,7 @@ struct Shared {
 
 class ThoughtMask final : public engine::MaskSource {
  public:
-  ThoughtMask(std::shared_ptr<const Shared> shared, std::unique_ptr<engine::MaskSource> then)
+  ThoughtMask(std::shared_ptr<const SharedByThoughts> shared, std::unique_ptr<engine::MaskSource> then)
       : shared_(std::move(shared)),
         then_(std::move(then)),
         at_(shared_->thought.begun ? At::kThought : At::kStart),
@@ -71,7 +71,7 @@ class ThoughtMask final : public engine::MaskSource {
     if (close_.take(shared_->tokenizer->token_bytes(token))) at_ = At::kAnswer;
   }
 
-  const std::shared_ptr<const Shared> shared_;
+  const std::shared_ptr<const SharedByThoughts> shared_;
   const std::unique_ptr<engine::MaskSource> then_;
   At at_;
   uint32_t spent_ = 0;  // tokens of the thought
@@ -83,11 +83,11 @@ class ThoughtMask final : public engine::MaskSource {
 
 engine::MakeMaskSource think_first(const Thought& thought, engine::MakeMaskSource then,
                                    const tokenize::Tokenizer& tokenizer) {
-  auto shared = std::make_shared<Shared>(Shared{thought, std::nullopt, {}, &tokenizer});
+  auto shared = std::make_shared<SharedByThoughts>(SharedByThoughts{thought, std::nullopt, {}, &tokenizer});
   if (!thought.begun && !thought.open.empty()) shared->open = tokenizer.find_token(thought.open);
   shared->close_tokens = tokenizer.encode(thought.close, false);
   if (shared->close_tokens.empty()) throw Error("internal: a thought without a mark at its end");
-  return [shared = std::shared_ptr<const Shared>(std::move(shared)), then = std::move(then)] {
+  return [shared = std::shared_ptr<const SharedByThoughts>(std::move(shared)), then = std::move(then)] {
     return std::make_unique<ThoughtMask>(shared, then ? then() : nullptr);
   };
 }

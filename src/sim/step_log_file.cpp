@@ -15,7 +15,7 @@
 namespace quire::sim {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{4} << 30;
+constexpr uint64_t kMostBytesOfALog = uint64_t{4} << 30;
 constexpr int64_t kMostOfAStep =
     1'000'000'000'000'000;                   // nanoseconds, or tokens: sums of them fit in 64 bits
 constexpr uint64_t kMostSequences = 65'536;  // --max-num-seqs
@@ -114,7 +114,7 @@ backend::StepRecord record_of(std::string_view line, uint64_t most_tokens, const
 }  // namespace
 
 StepLogFile read_step_log(const std::filesystem::path& path) {
-  const std::string text = read_file(path, kMostBytes);
+  const std::string text = read_file(path, kMostBytesOfALog);
   StepLogFile out;
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;

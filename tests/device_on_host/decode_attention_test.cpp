@@ -13,13 +13,12 @@ namespace {
 using backend::cuda::attention_spans;
 using backend::cuda::DecodeAttentionArgs;
 
-using Shape = AttentionShape;
 using Sequence = AttendedSequence;
 
 class Batch {
  public:
-  Batch(Device& device, const Shape& shape, std::span<const Sequence* const> sequences, uint64_t seed,
-        uint32_t more_spans = 0)
+  Batch(Device& device, const AttentionShape& shape, std::span<const Sequence* const> sequences,
+        uint64_t seed, uint32_t more_spans = 0)
       : shape_(shape),
         count_(static_cast<uint32_t>(sequences.size())),
         kv_(device, shape, sequences, seed),
@@ -66,7 +65,7 @@ class Batch {
             .soft_cap = shape_.soft_cap};
   }
 
-  Shape shape_;
+  AttentionShape shape_;
   uint32_t count_;
   uint32_t spans_ = 1;
   PagedKv kv_;
@@ -77,13 +76,13 @@ class Batch {
   Region* partials_ = nullptr;
 };
 
-std::vector<Sequence> sequences_of(const Shape& shape, std::initializer_list<uint32_t> lengths) {
+std::vector<Sequence> sequences_of(const AttentionShape& shape, std::initializer_list<uint32_t> lengths) {
   std::vector<Sequence> all;
   for (const uint32_t length : lengths) all.emplace_back(shape, length, 1, length * 7 + shape.head_dim);
   return all;
 }
 
-void expect_rows(const Shape& shape, const std::vector<Sequence>& sequences, const Batch& batch) {
+void expect_rows(const AttentionShape& shape, const std::vector<Sequence>& sequences, const Batch& batch) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     const std::vector<float> expected = reference(shape, sequences[i]);
     const std::vector<float> found = batch.row(i);
@@ -94,10 +93,10 @@ void expect_rows(const Shape& shape, const std::vector<Sequence>& sequences, con
   }
 }
 
-class DecodeAttention : public testing::TestWithParam<Shape> {};
+class DecodeAttention : public testing::TestWithParam<AttentionShape> {};
 
 TEST_P(DecodeAttention, IsTheReferencesInEveryOrder) {
-  const Shape& shape = GetParam();
+  const AttentionShape& shape = GetParam();
   ASSERT_TRUE(backend::cuda::supports_decode_attention(shape.blocks(), shape.heads()));
   // With a window, the longest begins in one span and ends in the next.
   const std::vector<Sequence> sequences =
@@ -116,8 +115,8 @@ TEST_P(DecodeAttention, IsTheReferencesInEveryOrder) {
       orders_of(shape));
 }
 
-std::vector<Shape> shapes() {
-  std::vector<Shape> all;
+std::vector<AttentionShape> shapes() {
+  std::vector<AttentionShape> all;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const uint32_t head_dim : {16U, 32U, 64U, 80U, 96U, 128U, 256U}) {
       if (dtype == DType::kF16 && head_dim % 64 != 0) continue;
@@ -138,13 +137,13 @@ std::vector<Shape> shapes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DecodeAttention, testing::ValuesIn(shapes()),
-                         [](const testing::TestParamInfo<Shape>& tested) {
+                         [](const testing::TestParamInfo<AttentionShape>& tested) {
                            return shape_name(tested.param);
                          });
 
 TEST(DecodeAttentionRows, ARowsBitsDoNotDependOnTheBatch) {
   for (const uint32_t window : {0U, 1030U}) {
-    const Shape shape{DType::kBF16, 64, 1, 2, window, 16};
+    const AttentionShape shape{DType::kBF16, 64, 1, 2, window, 16};
     const std::vector<Sequence> sequences = sequences_of(shape, {1100, 3, 1024, 70});
     const std::vector<const Sequence*> all = pointers(sequences);
     std::vector<std::vector<float>> together;
@@ -158,7 +157,7 @@ TEST(DecodeAttentionRows, ARowsBitsDoNotDependOnTheBatch) {
     }
     for (size_t i = 0; i < all.size(); ++i) {
       // Alone, with larger blocks elsewhere, and beside scratch for spans that nobody has.
-      Shape other = shape;
+      AttentionShape other = shape;
       other.block_size = 32;
       Device device(i + 2);
       Batch batch(device, other, std::span(all).subspan(i, 1), i + 2, static_cast<uint32_t>(i));
@@ -171,7 +170,7 @@ TEST(DecodeAttentionRows, ARowsBitsDoNotDependOnTheBatch) {
 
 TEST(DecodeAttentionRows, ScoresFarAboveTheirCapBecomeIt) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Shape shape{dtype, 64, 1, 4, 0, 16, 3.0F};
+    const AttentionShape shape{dtype, 64, 1, 4, 0, 16, 3.0F};
     std::vector<Sequence> sequences = sequences_of(shape, {7, 50});
     for (Sequence& sequence : sequences) {
       for (float& value : sequence.q) value *= 256.0F;
@@ -197,7 +196,7 @@ TEST(DecodeAttentionRows, MostSpans) {
 
 #ifndef QUIRE_REAL_DEVICE
 TEST(DecodeAttentionRows, ATileOfKeysTakesTwoBarriers) {
-  const Shape shape{DType::kBF16, 64, 1, 4, 0, 16};
+  const AttentionShape shape{DType::kBF16, 64, 1, 4, 0, 16};
   const auto barriers = [&](uint32_t length) {
     const std::vector<Sequence> sequences = sequences_of(shape, {length});
     Device device(length);
@@ -209,7 +208,7 @@ TEST(DecodeAttentionRows, ATileOfKeysTakesTwoBarriers) {
 
 TEST(DecodeAttentionRows, ReadsEachKeyAndValueOnceForAllHeads) {
   for (const uint32_t group : {1U, 4U, 16U}) {
-    const Shape shape{DType::kBF16, 128, 2, group, 0, 16};
+    const AttentionShape shape{DType::kBF16, 128, 2, group, 0, 16};
     const std::vector<Sequence> sequences = sequences_of(shape, {45, 9});
     Device device(group);
     Batch batch(device, shape, pointers(sequences), group);

@@ -15,7 +15,7 @@ namespace {
 namespace cuda = backend::cuda;
 
 constexpr uint32_t kVocabulary = 200;
-constexpr uint32_t kRows = 12;
+constexpr uint32_t kSampled = 12;
 
 SamplingParams params_of(uint32_t row) {
   SamplingParams params;
@@ -34,21 +34,21 @@ SamplingParams params_of(uint32_t row) {
 std::vector<std::vector<float>> sampled(const cuda::SamplerLimits& limits, uint64_t seed) {
   Device device(seed);
   const cuda::OwnStream stream;
-  DeviceArray<float> logits(device, "logits", stored_floats(1, kRows * kVocabulary, DType::kF32, 3.0F));
+  DeviceArray<float> logits(device, "logits", stored_floats(1, kSampled * kVocabulary, DType::kF32, 3.0F));
   const cuda::DeviceLogits on_device{logits.data(), kVocabulary};
   cuda::DeviceSampler sampler(limits, stream.get());
   const std::vector<TokenId> history = {4, 8, 15, 16, 23, 42};
   std::vector<uint32_t> numbers;
   sampler.begin(0);
-  for (uint32_t row = 0; row < kRows; ++row) {
+  for (uint32_t row = 0; row < kSampled; ++row) {
     cuda::SlotSampling sampling;
     sampling.reset(params_of(row), history, 3);
     numbers.push_back(sampler.add(sampling, row, 6, row, on_device));
   }
   sampler.flush(on_device);
   cuda::synchronize(stream.get());
-  std::vector<std::vector<float>> out(kRows);
-  for (uint32_t row = 0; row < kRows; ++row) {
+  std::vector<std::vector<float>> out(kSampled);
+  for (uint32_t row = 0; row < kSampled; ++row) {
     if (numbers[row] == cuda::DeviceSampler::kNoRow) continue;
     const cuda::SampledRow& result = sampler.result(0, numbers[row]);
     out[row] = {static_cast<float>(result.token), result.logprob};
@@ -59,7 +59,7 @@ std::vector<std::vector<float>> sampled(const cuda::SamplerLimits& limits, uint6
 }
 
 TEST(DeviceSampler, DividesTheRowsThatDoNotFit) {
-  cuda::SamplerLimits limits{.slots = kRows, .rows = kRows, .positions = 8, .vocabulary = kVocabulary};
+  cuda::SamplerLimits limits{.slots = kSampled, .rows = kSampled, .positions = 8, .vocabulary = kVocabulary};
   const auto whole = sampled(limits, 1);
   for (const auto& row : whole) EXPECT_FALSE(row.empty());
   limits.workspace_bytes = 3 * cuda::sample_workspace_bytes(kVocabulary);

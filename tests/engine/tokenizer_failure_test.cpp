@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 constexpr uint32_t kTokens = 256;
 constexpr uint32_t kGoodVocab = 200;  // below kBad
 constexpr uint64_t kVictim = 3;       // the seed of the request that fails
-constexpr uint64_t kRequests = 6;
+constexpr uint64_t kSeeds = 6;
 
 struct FailureRig {
   explicit FailureRig(const test::NextToken& next, bool flush_fails = false, Nanos delay = 0)
@@ -38,7 +38,7 @@ struct FailureRig {
   std::map<uint64_t, RequestId> submit_all(uint32_t n,
                                            const std::function<void(GenerationRequest&)>& change) {
     std::map<uint64_t, RequestId> ids;
-    for (uint64_t seed = 0; seed < kRequests; ++seed) {
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       GenerationRequest request;
       request.prompt = {static_cast<TokenId>(1 + seed), 5, 6, 7};
       request.n = n;
@@ -54,7 +54,7 @@ struct FailureRig {
 
   /// The victim has ended with this error, the others as they were to, and all blocks are back.
   void expect_one_failure(const std::string& why) {
-    for (uint64_t seed = 0; seed < kRequests; ++seed) {
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       const RequestOutput end = ends.wait(seed);
       ASSERT_EQ(end.error.has_value(), seed == kVictim) << seed;
       for (const ChoiceOutput& choice : end.choices) {
@@ -118,7 +118,7 @@ TEST(TokenizerFailure, InOneOfSeveralAnswersEndsAllOfThem) {
 TEST(TokenizerFailure, AtTheEndOfAnAnswer) {
   FailureRig rig(good_tokens(), true);
   rig.submit_all(1, {});
-  for (uint64_t seed = 0; seed < kRequests; ++seed) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const RequestOutput end = rig.ends.wait(seed);
     ASSERT_TRUE(end.error);
     EXPECT_THAT(end.error->message, HasSubstr("the text has no end"));

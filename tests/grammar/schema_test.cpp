@@ -12,16 +12,16 @@
 namespace quire::grammar {
 namespace {
 
-struct Case {
+struct SchemaCase {
   const char* name;
   const char* schema;
   std::vector<std::string> yes;
   std::vector<std::string> no;
 };
 
-void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
+void PrintTo(const SchemaCase& each, std::ostream* out) { *out << each.name; }
 
-class Enforced : public testing::TestWithParam<Case> {};
+class Enforced : public testing::TestWithParam<SchemaCase> {};
 
 TEST_P(Enforced, AcceptsInstancesAndNothingElse) {
   const auto grammar = schema_grammar(boost::json::parse(GetParam().schema));
@@ -30,7 +30,7 @@ TEST_P(Enforced, AcceptsInstancesAndNothingElse) {
   expect_texts(*grammar, GetParam().yes, GetParam().no);
 }
 
-const Case kCases[] = {
+const SchemaCase kCases[] = {
     {"True", "true", {"1", "[{}]", "\"a\"", "null", "{\"a\": {\"b\": []}}"}, {"", "nul", "{", "01", "'a'"}},
     {"Empty", "{}", {"-1.5e3", "[ 1, 2]"}, {"[1,]"}},
     {"Null", R"({"type": "null"})", {"null"}, {"0", "\"null\""}},

@@ -147,13 +147,13 @@ TEST_P(FixtureGguf, ThereAndBack) {
   expect_same_tensors(dir, back);
 }
 
-std::string label(const testing::TestParamInfo<std::string>& info) {
+std::string label_of_gguf(const testing::TestParamInfo<std::string>& info) {
   std::string out = info.param;
   std::replace(out.begin(), out.end(), '-', '_');
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, FixtureGguf, testing::ValuesIn(folders_in(kFixtures)), label);
+INSTANTIATE_TEST_SUITE_P(Each, FixtureGguf, testing::ValuesIn(folders_in(kFixtures)), label_of_gguf);
 
 TEST(GgufFamilies, AreAllOfThem) {
   for (const Family& family : families()) {
@@ -204,7 +204,7 @@ TEST_P(LlamaCppGguf, IsWrittenTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, LlamaCppGguf, testing::ValuesIn(folders_in(kGgufFixtures)), label);
+INSTANTIATE_TEST_SUITE_P(Each, LlamaCppGguf, testing::ValuesIn(folders_in(kGgufFixtures)), label_of_gguf);
 
 /// The config of a file that has these keys and an embedding table of 8 tokens.
 class GgufKeysOf : public testing::Test {

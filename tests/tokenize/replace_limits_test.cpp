@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> replacing(std::string_view step, const std::string& c
 }
 
 template <class Work>
-std::string error_of(const Work& work) {
+std::string said_by(const Work& work) {
   try {
     work();
   } catch (const Error& error) {
@@ -36,12 +36,12 @@ TEST(ReplaceLimits, OfANormalizer) {
   // 64 KiB and 32 times what came in, over all parts of the text.
   const auto tokenizer = replacing("normalizer", std::string(64 << 10, 'b'));
   EXPECT_EQ(tokenizer->encode("a", false).size(), size_t{64} << 10);
-  EXPECT_THAT(error_of([&] { tokenizer->encode("aa", false); }),
+  EXPECT_THAT(said_by([&] { tokenizer->encode("aa", false); }),
               HasSubstr("the tokenizer's normalizer 'Replace' makes the text too long: more than 32 times"));
   const auto less = replacing("normalizer", std::string(33, 'b'));
   EXPECT_EQ(less->encode(std::string(64 << 10, 'a'), false).size(), size_t{33 * 64} << 10);
   const auto more = replacing("normalizer", std::string(34, 'b'));
-  EXPECT_THAT(error_of([&] { more->encode(std::string(128 << 10, 'a'), false); }), HasSubstr("'Replace'"));
+  EXPECT_THAT(said_by([&] { more->encode(std::string(128 << 10, 'a'), false); }), HasSubstr("'Replace'"));
 }
 
 /// One that has `step` forty times under `key`; x is an added token.
@@ -60,11 +60,11 @@ TEST(ReplaceLimits, OfManyStepsTogether) {
   const std::string text(100'000, 'a');
   const auto normalized = [&](std::string_view step) {
     const auto tokenizer = again_and_again("normalizer", "normalizers", step);
-    return error_of([&] { tokenizer->encode(text, false); });
+    return said_by([&] { tokenizer->encode(text, false); });
   };
   const auto split = [&](std::string_view step) {
     const auto tokenizer = again_and_again("pre_tokenizer", "pretokenizers", step);
-    return error_of([&] { tokenizer->encode("\u00e9" + text, false); });
+    return said_by([&] { tokenizer->encode("\u00e9" + text, false); });
   };
   EXPECT_THAT(normalized(R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})"),
               HasSubstr("normalizer 'Replace'"));
@@ -84,7 +84,7 @@ TEST(ReplaceLimits, OfManyStepsTogether) {
                       fmt::format(R"({{"type": "Prepend", "prepend": "{}"}})", std::string(1000, 'b')));
   std::string many;
   for (int i = 0; i < 1000; ++i) many += "ax";
-  EXPECT_THAT(error_of([&] { prepending->encode(many, false); }), HasSubstr("normalizer 'Prepend'"));
+  EXPECT_THAT(said_by([&] { prepending->encode(many, false); }), HasSubstr("normalizer 'Prepend'"));
 }
 
 TEST(ReplaceLimits, OfADecoder) {
@@ -94,10 +94,10 @@ TEST(ReplaceLimits, OfADecoder) {
   EXPECT_EQ(test::decode_in_pieces(*whole, ids, false), whole->decode(ids, false));
   const auto more = replacing("decoder", std::string((64 << 10) + 1, 'b'));
   const char* said = "'Replace' makes more than 64 KiB of one token";
-  EXPECT_THAT(error_of([&] { more->decode(ids, false); }), HasSubstr(said));
-  EXPECT_THAT(error_of([&] { more->token_bytes(0); }), HasSubstr(said));
+  EXPECT_THAT(said_by([&] { more->decode(ids, false); }), HasSubstr(said));
+  EXPECT_THAT(said_by([&] { more->token_bytes(0); }), HasSubstr(said));
   Detokenizer detokenizer(*more, false);
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(said_by([&] {
                 detokenizer.push(0);
                 detokenizer.flush();
               }),
