@@ -2,17 +2,10 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace quire::formats {
 namespace {
-
-void append_utf8(std::string& out, uint32_t code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else {
-    out += static_cast<char>(0xc0U | (code >> 6));
-    out += static_cast<char>(0x80U | (code & 0x3fU));
-  }
-}
 
 /// GPT-2's way to write each byte as one visible character.
 std::vector<std::string> byte_characters() {

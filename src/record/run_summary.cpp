@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kWaitsNamed = 5;
 constexpr size_t kNeededNamed = 3;
 
-std::string percent(uint64_t part, uint64_t whole) {
+std::string percent_text(uint64_t part, uint64_t whole) {
   return fmt::format("{:.0f} %",
                      whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
@@ -97,7 +97,7 @@ std::string requests_text(const RunStory& run, const Totals& totals) {
 std::string pool_text(const RunStory& run) {
   const uint64_t places = run.steps * run.config.num_blocks;
   const std::string held =
-      fmt::format("{} held in an average step, at most {} of {}", percent(run.blocks_held_sum, places),
+      fmt::format("{} held in an average step, at most {} of {}", percent_text(run.blocks_held_sum, places),
                   with_commas(run.most_blocks_held), plural(run.config.num_blocks, "block"));
   if (run.short_steps == 0) {
     return "large enough: no request first in line waited for blocks, and none was preempted; " + held;
@@ -117,7 +117,7 @@ std::string load_text(const RunStory& run) {
       "{}: {:.1f} ran and {:.1f} waited in an average step, at most {} waited; requests waited in {} of the "
       "steps",
       overloaded ? "overloaded" : "not overloaded", mean(run.running_sum), mean(run.waiting_sum),
-      with_commas(run.most_waiting), percent(run.waiting_steps, run.steps));
+      with_commas(run.most_waiting), percent_text(run.waiting_steps, run.steps));
   if (run.queue_full > 0) {
     text +=
         fmt::format("; {} refused because the queue was full",
@@ -136,9 +136,9 @@ std::string middle_and_tail(std::vector<Nanos> times) {
 std::string waiting_text(const Totals& totals) {
   const uint64_t all = totals.steps_waited();
   if (all == 0) return "none";
-  return fmt::format("{} of all requests together ({}): {}", plural(all, "step"),
-                     duration_text(totals.waited_time),
-                     waited_for_text(totals.waited, [&](uint64_t steps) { return percent(steps, all); }));
+  return fmt::format(
+      "{} of all requests together ({}): {}", plural(all, "step"), duration_text(totals.waited_time),
+      waited_for_text(totals.waited, [&](uint64_t steps) { return percent_text(steps, all); }));
 }
 
 /// Pointers to the sequences with the highest values of `measure`; those with 0 are omitted.
@@ -172,10 +172,10 @@ std::string tokens_text(const Totals& totals) {
   std::string shared;
   if (totals.shared > 0) {
     shared = fmt::format(", {} shared with another answer to the same prompt",
-                         percent(totals.shared, totals.prompt));
+                         percent_text(totals.shared, totals.prompt));
   }
   return fmt::format("{} of prompts ({} found in the prefix cache{}), {} generated",
-                     with_commas(totals.prompt), percent(totals.hit, totals.prompt), shared,
+                     with_commas(totals.prompt), percent_text(totals.hit, totals.prompt), shared,
                      with_commas(totals.generated));
 }
 
@@ -185,7 +185,7 @@ std::string preemptions_text(const Totals& totals) {
       "{}: {} waited to come back ({} of all waiting), {} of K/V given up or moved, {} of them computed "
       "again",
       with_commas(totals.preemptions), plural(totals.coming_back, "step"),
-      percent(totals.coming_back, totals.steps_waited()), plural(totals.lost, "token"),
+      percent_text(totals.coming_back, totals.steps_waited()), plural(totals.lost, "token"),
       with_commas(totals.again));
   if (totals.moved_out > 0) {
     text += fmt::format("; {} to the host, {} back", plural(totals.moved_out, "block"),
@@ -253,7 +253,7 @@ std::vector<SummaryLine> summarize(const RunStory& run) {
   if (given_to_requests(run).deadlines) {
     const uint64_t taken = run.sequences.size() - totals.refused;
     add("deadlines", fmt::format("{} of {} first tokens in time ({})", with_commas(totals.in_time),
-                                 with_commas(taken), percent(totals.in_time, taken)));
+                                 with_commas(taken), percent_text(totals.in_time, taken)));
   }
   add("tokens", tokens_text(totals));
   add("evictions", evictions_text(run));

@@ -16,7 +16,7 @@
 namespace quire::serve {
 namespace {
 
-constexpr size_t kMaxChoices = 2'000;
+constexpr size_t kMaxGuidedChoices = 2'000;
 constexpr size_t kMaxChoiceBytes = 64 << 10;  // together
 constexpr size_t kMaxSchemaDepth = 64;
 
@@ -69,9 +69,9 @@ class Reader {
       bytes += texts.back().size();
     }
     if (texts.empty()) return fields_.fail(name, "must not be empty");
-    if (texts.size() > kMaxChoices || bytes > kMaxChoiceBytes) {
-      return fields_.fail(name, fmt::format("must hold at most {} strings of {} bytes together", kMaxChoices,
-                                            kMaxChoiceBytes));
+    if (texts.size() > kMaxGuidedChoices || bytes > kMaxChoiceBytes) {
+      return fields_.fail(name, fmt::format("must hold at most {} strings of {} bytes together",
+                                            kMaxGuidedChoices, kMaxChoiceBytes));
     }
     take(name, grammar::choice_grammar(texts));
   }
