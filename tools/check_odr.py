@@ -2,7 +2,8 @@
 """Refuses names that stand for two things (violations of C++'s one definition rule).
 
 check_odr.py              reads the sources: no class, struct, union or enum of one qualified name is defined in two places
-                          that a program may link together.
+                          that a program may link together. No source hides a constant of a header of its namespace: where
+                          the sources of a folder are compiled together, those behind it would get its value.
 check_odr.py BUILD_DIR    reads the objects of a build with -g1 or more:
                           - an inline function or implicit member of quire has one place in the sources, whichever object
                             has it. (Its code may differ from object to object, as the optimiser saw more or less; the line
@@ -107,6 +108,28 @@ def type_name(head):
     return words[0] if len(words) == 1 and words[0].isidentifier() else None
 
 
+CONSTANT = re.compile(r"^(?:inline |static )?const(?:expr)? [^=;({]*?\b(k[A-Z]\w*)(?:\[[^\]]*\])* ?[={]", re.M)
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.M)
+
+
+def hidden_constants(root):
+    """Constants of sources that headers of the same folder and namespace have too."""
+    declared = collections.defaultdict(list)  # (folder, namespace, name): headers
+    sources = []
+    for path in sorted((root / "src").rglob("*")) + sorted((root / "tests").rglob("*")):
+        if path.suffix not in (".h", ".cpp"):
+            continue
+        text = path.read_text()
+        for name in CONSTANT.finditer(text):
+            for space in NAMESPACE.findall(text):
+                key = (path.parent, space, name[1])
+                if path.suffix == ".h":
+                    declared[key].append(path.relative_to(root).as_posix())
+                else:
+                    sources.append((key, f"{path.relative_to(root).as_posix()}:{text.count(chr(10), 0, name.start()) + 1}"))
+    return [f"{place}: {key[2]} hides that of {declared[key][0]}" for key, place in sources if key in declared]
+
+
 def never_meet(a, b):
     return any({next((f for f in pair if p.file.startswith(f)), p.file) for p in (a, b)} == pair for pair in EXCLUSIVE)
 
@@ -122,7 +145,7 @@ def check_sources(root):
             for what, line in scan_source(path.read_text()):
                 count += 1
                 places[what].append(Place(room_of(name), name, line))
-    complaints = []
+    complaints = hidden_constants(root)
     for what, found in sorted(places.items()):
         for i, second in enumerate(found):
             first = next((p for p in found[:i] if may_meet(p, second) and not never_meet(p, second)), None)

@@ -17,13 +17,12 @@
 #include "base/rng.h"
 #include "tests/device/device.h"
 #include "tests/device/measure.h"
+#include "tests/device/measure_model.h"
 
 namespace quire::test::gpu {
 namespace {
 
 namespace cuda = backend::cuda;
-
-constexpr uint32_t kBlock = 16;
 
 cuda::DeviceBuffer numbers(const std::vector<uint32_t>& values, const std::string& what) {
   cuda::DeviceBuffer out(values.size() * sizeof(uint32_t), what);
