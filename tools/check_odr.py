@@ -113,21 +113,21 @@ NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.M)
 
 
 def hidden_constants(root):
-    """Constants of sources that headers of the same folder and namespace have too."""
-    declared = collections.defaultdict(list)  # (folder, namespace, name): headers
+    """Constants of sources that a header of the same namespace has too, of those that may be compiled together."""
+    declared = {}  # (room, namespace, name): its header
     sources = []
     for path in sorted((root / "src").rglob("*")) + sorted((root / "tests").rglob("*")):
         if path.suffix not in (".h", ".cpp"):
             continue
-        text = path.read_text()
+        text, place = path.read_text(), path.relative_to(root).as_posix()
         for name in CONSTANT.finditer(text):
             for space in NAMESPACE.findall(text):
-                key = (path.parent, space, name[1])
+                key = (room_of(place), space, name[1])
                 if path.suffix == ".h":
-                    declared[key].append(path.relative_to(root).as_posix())
+                    declared[key] = place
                 else:
-                    sources.append((key, f"{path.relative_to(root).as_posix()}:{text.count(chr(10), 0, name.start()) + 1}"))
-    return [f"{place}: {key[2]} hides that of {declared[key][0]}" for key, place in sources if key in declared]
+                    sources.append((key, f"{place}:{text.count(chr(10), 0, name.start()) + 1}"))
+    return [f"{place}: {key[2]} hides that of {declared[key]}" for key, place in sources if key in declared]
 
 
 def never_meet(a, b):

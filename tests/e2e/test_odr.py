@@ -111,9 +111,9 @@ def test_names_that_never_meet(tmp_path):
 def test_a_constant_that_hides_a_headers(tmp_path):
     source = "namespace quire::{0} {{\nnamespace {{\nconstexpr int kMost = 2;\nconstexpr int kOwn[kMost] = {{}};\n}}\n}}\n"
     write(tmp_path, {
-        "src/serve/limits.h": "#pragma once\nnamespace quire::serve {\ninline constexpr int kMost = 1, kOwn = 2;\n}\n",
+        "src/serve/limits.h": "#pragma once\nnamespace quire::serve {\ninline constexpr int kMost = 1;\n}\n",
         "src/serve/other.cpp": source.format("other"),
-        "src/answer/limits.cpp": source.format("serve"),
+        "tests/serve/limits_test.cpp": source.format("serve"),
     })
     assert check(tmp_path)[0] == 0
     write(tmp_path, {"src/serve/fields.cpp": source.format("serve")})
