@@ -70,7 +70,7 @@ struct alignas(64) Sequence {
   bool adds_up() const { return next_row != kNoRow && spec.wants.pooling == Pooling::kMean; }
   /// Tokens whose K/V it may share instead of computing them.
   uint32_t sharable() const { return adds_up() ? 0 : std::min(next_row, total() - 1); }
-  /// Preempted so often that only sequences protected before it may preempt it again.
+  /// Preempted so often that only protected sequences first admitted before it may preempt it again.
   bool is_protected() const { return preemptions >= 8; }
   /// Only its last token is left to compute, and that token was sampled.
   bool decoding() const { return next() >= prompt_length && remaining() == 1; }
