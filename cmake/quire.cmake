@@ -52,15 +52,16 @@ endfunction()
 # One test program per folder of tests/, made of its *.cpp files. With QUIRE_UNITY they are compiled together but for those
 # in ALONE, which hide a name that another hides too, or are compiled with options of their own. With sanitizers the order
 # is reversed: what a file does not include itself but gets from one before it is missing in one of the two builds. ALSO:
-# tests of other folders. BATCH: at most as many together, where more hide the same names.
+# tests of other folders. EXCEPT: sources of other targets. BATCH: at most as many together, where more hide the same names.
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "BATCH" "LINKS;ALONE;ALSO" ${ARGN})
+  cmake_parse_arguments(ARG "" "BATCH" "LINKS;EXCEPT;ALONE;ALSO" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(sources)
     list(TRANSFORM ARG_ALSO PREPEND ${PROJECT_SOURCE_DIR}/tests/)
     list(APPEND sources ${ARG_ALSO})
     list(TRANSFORM ARG_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-    list(REMOVE_ITEM sources ${ARG_ALONE})
+    list(TRANSFORM ARG_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    list(REMOVE_ITEM sources ${ARG_ALONE} ${ARG_EXCEPT})
     if(QUIRE_SANITIZE)
       list(REVERSE sources)
     endif()

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -63,18 +62,23 @@ const TrafficLimit& traffic_limit(const char* kernel) {
 void Traffic::add(std::vector<LaneAccess>& accesses) {
   // The n-th access of a lane at a place between two barriers belongs to the n-th instruction there.
   using Place = std::tuple<const void*, uint16_t, uint32_t>;
-  std::map<Place, std::array<size_t, kLanes>> counts;
-  std::vector<std::pair<std::pair<Place, size_t>, LaneAccess>> keyed;
-  keyed.reserve(accesses.size());
+  using Instruction = std::pair<Place, uint32_t>;
+  std::map<Place, std::array<uint32_t, kLanes>> counts;
+  std::vector<std::pair<Instruction, uint32_t>>
+      order;  // with the index, which is cheaper to move than the access
+  order.reserve(accesses.size());
   for (const LaneAccess& one : accesses) {
     const Place place(one.access.code, one.barriers, one.warp_syncs);
-    keyed.push_back({{place, counts[place][one.lane()]++}, one});
+    order.push_back({{place, counts[place][one.lane()]++}, static_cast<uint32_t>(order.size())});
   }
-  const auto order = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::stable_sort(keyed.begin(), keyed.end(), order);
-  for (size_t i = 0; i < keyed.size(); ++i) accesses[i] = keyed[i].second;
-  for (size_t i = 0, end = 0; i < keyed.size(); i = end) {
-    while (end < keyed.size() && !order(keyed[i], keyed[end])) ++end;
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<LaneAccess> sorted;
+  sorted.reserve(accesses.size());
+  for (const auto& [_, index] : order) sorted.push_back(accesses[index]);
+  accesses.swap(sorted);
+  for (size_t i = 0, end = 0; i < order.size(); i = end) {
+    while (end < order.size() && order[end].first == order[i].first) ++end;
     if (accesses[i].shared) {
       add_shared(accesses.data() + i, accesses.data() + end);
     } else {
@@ -86,13 +90,16 @@ void Traffic::add(std::vector<LaneAccess>& accesses) {
 void Traffic::add_shared(const LaneAccess* begin, const LaneAccess* end) {
   const size_t lanes_a_turn = kTurnBytes / std::max<size_t>(begin->access.bytes, kWord);
   size_t conflicts = 0;
+  std::vector<uintptr_t> words;
   for (size_t part = 0; part < kLanes; part += lanes_a_turn) {
-    std::set<uintptr_t> words;
+    words.clear();
     for (const LaneAccess* one = begin; one != end; ++one) {
       if (one->lane() < part || one->lane() >= part + lanes_a_turn) continue;
       const uintptr_t last = (one->access.address + one->access.bytes - 1) / kWord;
-      for (uintptr_t word = one->access.address / kWord; word <= last; ++word) words.insert(word);
+      for (uintptr_t word = one->access.address / kWord; word <= last; ++word) words.push_back(word);
     }
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
     size_t in_bank[kBanks] = {};
     for (const uintptr_t word : words) ++in_bank[word % kBanks];
     const size_t turns = *std::max_element(in_bank, in_bank + kBanks);
@@ -107,21 +114,30 @@ void Traffic::add_shared(const LaneAccess* begin, const LaneAccess* end) {
 }
 
 void Traffic::add_global(const LaneAccess* begin, const LaneAccess* end) {
-  std::set<uintptr_t> bytes;
-  std::set<uintptr_t> touched;
-  for (const LaneAccess* one = begin; one != end; ++one) {
-    for (uintptr_t i = one->access.address; i < one->access.address + one->access.bytes; ++i) {
-      bytes.insert(i);
-      touched.insert(i / kSector);
-    }
+  std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // from the first byte to the one behind the last
+  spans.reserve(static_cast<size_t>(end - begin));
+  for (const LaneAccess* one = begin; one != end; ++one)
+    spans.emplace_back(one->access.address, one->access.address + one->access.bytes);
+  std::sort(spans.begin(), spans.end());
+  // Those that overlap have bytes in common, and neighbours may have a sector in common.
+  size_t bytes = 0;
+  size_t touched = 0;
+  uintptr_t next_byte = 0;
+  uintptr_t next_sector = 0;
+  for (const auto& [first, behind] : spans) {
+    if (behind <= next_byte) continue;
+    bytes += behind - std::max(first, next_byte);
+    touched += (behind - 1) / kSector + 1 - std::max(first / kSector, next_sector);
+    next_byte = behind;
+    next_sector = (behind - 1) / kSector + 1;
   }
   // What as many bytes without a gap would touch from the same place on.
-  const size_t needed = (*bytes.begin() % kSector + bytes.size() + kSector - 1) / kSector;
+  const size_t needed = (spans.front().first % kSector + bytes + kSector - 1) / kSector;
   ++global_accesses;
-  sectors += touched.size();
+  sectors += touched;
   needed_sectors += needed;
-  if (touched.size() - needed > worst_excess) {
-    worst_excess = touched.size() - needed;
+  if (touched - needed > worst_excess) {
+    worst_excess = touched - needed;
     worst_sector = *begin;
   }
 }

@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+from selenium.common.exceptions import WebDriverException  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
@@ -60,28 +61,68 @@ def answer(*texts, **more):
     return {"events": [delta(content=text) for text in texts] + end(tokens=len(texts)), **more}
 
 
+# Those that no page uses. Starting one takes a second of CPU time, so that the next page takes it over.
+IDLE = []
+
+
+def start_browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ["--headless=new", "--window-size=1400,900", "--disable-dev-shm-usage"]:
+        options.add_argument(flag)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_script_timeout(PATIENCE)
+    return driver
+
+
+def quit_browsers():
+    while IDLE:
+        IDLE.pop().quit()
+
+
+def forget(driver, origins):
+    """Leaves the browser as it began: one empty tab, nothing stored, nothing permitted, nothing in its logs."""
+    driver.switch_to.new_window("tab")
+    empty = driver.current_window_handle
+    for handle in driver.window_handles:
+        if handle != empty:
+            driver.switch_to.window(handle)
+            driver.close()
+    driver.switch_to.window(empty)
+    for origin in origins:
+        driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    driver.execute_cdp_cmd("Network.clearBrowserCache", {})
+    driver.execute_cdp_cmd("Browser.resetPermissions", {})
+    for log in ("performance", "browser"):
+        driver.get_log(log)
+
+
 class Page:
+    """A tab of a browser in which nothing was stored before. `downloads` is where the browser writes files."""
+
     def __init__(self, server, downloads):
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for flag in ["--headless=new", "--window-size=1400,900", "--disable-dev-shm-usage"]:
-            options.add_argument(flag)
-        if os.geteuid() == 0:
-            options.add_argument("--no-sandbox")
-        options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.driver.set_script_timeout(PATIENCE)
+        self.driver = IDLE.pop() if IDLE else start_browser()
+        self.origins = set()
         self.server = server
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
         self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SCRIPTED})
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.driver.quit()
+        try:
+            forget(self.driver, self.origins)
+        except WebDriverException:
+            self.driver.quit()
+        else:
+            IDLE.append(self.driver)
 
     def open(self):
+        self.origins.add(self.server.url)
         self.driver.get(self.server.url + "/")
         self.until(lambda: self.one("#model").is_enabled() or self.all("dialog[open]"))
         return self

@@ -51,7 +51,7 @@ QUIRE_EMULATED __m256d _mm512_extractf64x4_pd(__m512d a, int half) {
 QUIRE_EMULATED __m512d _mm512_insertf64x4(__m512d a, __m256d half, int place) {
   return (place & 1) == 0 ? __m512d{half, a.high} : __m512d{a.low, half};
 }
-QUIRE_EMULATED __m512 _mm512_permutex2var_ps(__m512 a, __m512i index, __m512 b) {
+QUIRE_CALLED __m512 _mm512_permutex2var_ps(__m512 a, __m512i index, __m512 b) {
   float lanes[32];
   _mm512_storeu_ps(lanes, a);
   _mm512_storeu_ps(lanes + 16, b);
@@ -89,7 +89,7 @@ QUIRE_EMULATED __m512 _mm512_mask_blend_ps(__mmask16 mask, __m512 zero, __m512 o
 
 // Four lanes of VSCALEFPS: a * 2^floor(b), rounded once. In f64 the product is exact for every f32 and |b| up
 // to 600, beyond which f32 has infinity or zero for all a.
-QUIRE_EMULATED __m128 quire_scalef(__m128 a, __m128 b) {
+QUIRE_CALLED __m128 quire_scalef(__m128 a, __m128 b) {
   const __m128 most = _mm_set1_ps(600.0F);
   const __m128 least = _mm_set1_ps(-600.0F);
   const __m128i power = _mm_cvtps_epi32(_mm_floor_ps(_mm_max_ps(_mm_min_ps(b, most), least)));
@@ -111,7 +111,7 @@ QUIRE_EMULATED __m128 quire_scalef(__m128 a, __m128 b) {
   const __m128 instead = _mm_and_ps(_mm_and_ps(_mm_cmpunord_ps(a, a), infinite), quiet);
   return _mm_blendv_ps(product, _mm_max_ps(b, _mm_setzero_ps()), instead);
 }
-QUIRE_EMULATED __m256 quire_scalef(__m256 a, __m256 b) {
+QUIRE_CALLED __m256 quire_scalef(__m256 a, __m256 b) {
   const __m128 low = quire_scalef(_mm256_castps256_ps128(a), _mm256_castps256_ps128(b));
   const __m128 high = quire_scalef(_mm256_extractf128_ps(a, 1), _mm256_extractf128_ps(b, 1));
   return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);

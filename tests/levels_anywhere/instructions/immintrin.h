@@ -6,7 +6,7 @@
 // instruction gives. A kernel that uses another does not compile here: write the function, and its row in
 // probes.h.
 //
-// Everything is inline in each function that calls it, so that no two objects share it.
+// Each object has its own, inline or not, so that no two share one.
 
 // GCC's own headers ask for this name: what they have up to AVX2 is taken from
 // them, each after those that it needs.

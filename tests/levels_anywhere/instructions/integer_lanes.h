@@ -42,7 +42,7 @@ QUIRE_EMULATED __m512i _mm512_sll_epi32(__m512i a, __m128i count) {
 }
 
 // VPTERNLOGD: bit 4 a + 2 b + c of the control, for the bits a, b and c.
-QUIRE_EMULATED __m256i quire_ternary(__m256i a, __m256i b, __m256i c, int control) {
+QUIRE_CALLED __m256i quire_ternary(__m256i a, __m256i b, __m256i c, int control) {
   const __m256i ones = _mm256_set1_epi32(-1);
   __m256i result = _mm256_setzero_si256();
   for (int which = 0; which < 8; ++which) {
@@ -86,11 +86,11 @@ QUIRE_EMULATED __m256i _mm512_cvtepi32_epi16(__m512i a) {
   return _mm256_permute4x64_epi64(packed, 0xd8);
 }
 
-QUIRE_EMULATED __mmask64 _mm512_movepi8_mask(__m512i a) {
+QUIRE_CALLED __mmask64 _mm512_movepi8_mask(__m512i a) {
   const auto low = static_cast<uint32_t>(_mm256_movemask_epi8(a.low));
   return low | uint64_t{static_cast<uint32_t>(_mm256_movemask_epi8(a.high))} << 32U;
 }
-QUIRE_EMULATED __m512i _mm512_mask_sub_epi8(__m512i otherwise, __mmask64 mask, __m512i a, __m512i b) {
+QUIRE_CALLED __m512i _mm512_mask_sub_epi8(__m512i otherwise, __mmask64 mask, __m512i a, __m512i b) {
   const __m512i difference = _mm512_sub_epi8(a, b);
   return {
       _mm256_blendv_epi8(otherwise.low, difference.low, quire_lanes8(static_cast<uint32_t>(mask))),

@@ -24,8 +24,8 @@ QUIRE_EMULATED void _mm512_mask_storeu_ps(void* to, __mmask16 mask, __m512 a) {
 }
 
 // `count` lanes of `bytes` bytes each.
-QUIRE_EMULATED void quire_copy_lanes(void* to, const void* from, uint64_t mask, unsigned count,
-                                     unsigned bytes) {
+QUIRE_CALLED void quire_copy_lanes(void* to, const void* from, uint64_t mask, unsigned count,
+                                   unsigned bytes) {
   for (unsigned i = 0; i < count; ++i) {
     if ((mask >> i & 1U) == 0) continue;
     __builtin_memcpy(static_cast<char*>(to) + i * bytes, static_cast<const char*>(from) + i * bytes, bytes);

@@ -6,7 +6,7 @@
 // The dot products of VNNI and of bf16.
 
 // VPDPBUSD: four products of unsigned and signed bytes, added without saturation.
-QUIRE_EMULATED __m256i quire_dpbusd(__m256i sum, __m256i a, __m256i b) {
+QUIRE_CALLED __m256i quire_dpbusd(__m256i sum, __m256i a, __m256i b) {
   const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(0xff)),
                                          _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
@@ -32,7 +32,7 @@ QUIRE_EMULATED __m256 quire_odd_bf16(__m256i a) {
 // VDPBF16PS: to each f32 lane the product of the odd elements is added, then that of the even ones, each with
 // one rounding to nearest even. Subnormals are zero, as operands, as sums and as results, whatever MXCSR
 // says: here it says so meanwhile.
-static inline __attribute__((noinline)) void quire_dpbf16_flushing(__m256& sum, __m256i a, __m256i b) {
+QUIRE_CALLED void quire_dpbf16_flushing(__m256& sum, __m256i a, __m256i b) {
   const unsigned flushing = 0x9fc0;  // denormals are zeros, flush to zero, round to nearest, no exceptions
   unsigned before = 0;
   asm("stmxcsr %[before]\n\t"
@@ -56,7 +56,7 @@ QUIRE_EMULATED __m256i quire_size_f32(__m256 a) {
 }
 
 // The same in a tenth of the time where nothing is subnormal.
-QUIRE_EMULATED __m256 quire_dpbf16(__m256 sum, __m256i a, __m256i b) {
+QUIRE_CALLED __m256 quire_dpbf16(__m256 sum, __m256i a, __m256i b) {
   const __m256 first = _mm256_fmadd_ps(quire_odd_bf16(a), quire_odd_bf16(b), sum);
   const __m256 result = _mm256_fmadd_ps(quire_even_bf16(a), quire_even_bf16(b), first);
   const __m256i least16 = _mm256_min_epu16(quire_size_bf16(a), quire_size_bf16(b));
@@ -74,7 +74,7 @@ QUIRE_EMULATED __m512 _mm512_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b) {
 }
 
 // VCVTNEPS2BF16: to the nearest, halves to even; subnormals become zero, NaN stays NaN and becomes quiet.
-QUIRE_EMULATED __m128i quire_to_bf16(__m256 a) {
+QUIRE_CALLED __m128i quire_to_bf16(__m256 a) {
   const __m256i bits = _mm256_castps_si256(a);
   const __m256i top = _mm256_srli_epi32(bits, 16);
   const __m256i exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000));

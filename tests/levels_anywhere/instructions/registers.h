@@ -5,6 +5,8 @@
 // The 512-bit registers as two of 256 bits, and the masks. Included by immintrin.h alone.
 
 #define QUIRE_EMULATED static inline __attribute__((always_inline))
+// What takes many instructions: inline in all that a kernel unrolls it makes GCC take three times as long.
+#define QUIRE_CALLED static inline __attribute__((noinline))
 
 struct __m512 {
   __m256 low, high;
@@ -41,16 +43,16 @@ using __mmask64 = uint64_t;
   QUIRE_EMULATED To name(From a) { return {half(a.low), half(a.high)}; }
 
 // A mask's bits as lanes of zeros and ones.
-QUIRE_EMULATED __m256i quire_lanes32(unsigned mask) {
+QUIRE_CALLED __m256i quire_lanes32(unsigned mask) {
   const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), bits), bits);
 }
-QUIRE_EMULATED __m256i quire_lanes16(unsigned mask) {
+QUIRE_CALLED __m256i quire_lanes16(unsigned mask) {
   const __m256i bits =
       _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768);
   return _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(static_cast<int16_t>(mask)), bits), bits);
 }
-QUIRE_EMULATED __m256i quire_lanes8(uint32_t mask) {
+QUIRE_CALLED __m256i quire_lanes8(uint32_t mask) {
   const __m256i byte_of_lane =
       _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
   const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201U));
