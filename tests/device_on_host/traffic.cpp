@@ -64,8 +64,8 @@ void Traffic::add(std::vector<LaneAccess>& accesses) {
   using Place = std::tuple<const void*, uint16_t, uint32_t>;
   using Instruction = std::pair<Place, uint32_t>;
   std::map<Place, std::array<uint32_t, kLanes>> counts;
-  std::vector<std::pair<Instruction, uint32_t>>
-      order;  // with the index, which is cheaper to move than the access
+  // With the index, which is cheaper to move than the access.
+  std::vector<std::pair<Instruction, uint32_t>> order;
   order.reserve(accesses.size());
   for (const LaneAccess& one : accesses) {
     const Place place(one.access.code, one.barriers, one.warp_syncs);
