@@ -59,6 +59,8 @@ KERNEL_CODE = {
     "probe_store_64": [r"STG\.E\.64"],
     "probe_copy_async": [r"LDGSTS\.E\.BYPASS\.128", r"LDGDEPBAR", r"DEPBAR\.LE"],
     "probe_fused": [r"FFMA"],
+    "probe_fused_pair<Bf16>": [r"HFMA2\.(BF16|MMA\.BF16).*"],
+    "probe_fused_pair<F16>": [r"HFMA2(\.MMA)?"],
     "probe_product": [r"FMUL", r"FADD"],
     "probe_exp2_approx": [r"MUFU\.EX2"],
     "probe_rsqrt_approx": [r"MUFU\.RSQ"],
@@ -161,7 +163,7 @@ LAUNCH = re.compile(r"ThreadBlock<(?P<threads>\d+), (?P<stacks>\d+), (?P<sharers
 RING = re.compile(r"Ring<(?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
 # src/backend/cuda/int8_product.cu, and the shape of the blocks that multiply few rows there
 BLOCK_RING = re.compile(r"BlockRing<(?P<threads>\d+), (?P<stages>\d+), (?P<shared>\d+), (?P<in_flight>\d+)>")
-FEW_ROWS = "Shape<1, 1, 1, 1,"
+FEW_ROWS = re.compile(r"Shape<Int\d, 1, 1, 1, 1,")
 SMALL_ROWS = 64
 DEEP_KIB = 228  # of a multiprocessor: then small tiles have as many stages as there is room for, more than the shared memory
 UNASKED_KIB = 48  # that holds those that they have elsewhere
@@ -183,7 +185,7 @@ def resident_blocks(arch, threads, registers, shared):
 def is_memory_bound(name, launch):
     """Whether it multiplies few rows or by experts, or attends to few tokens, with heads that large models have."""
     if launch.re is BLOCK_RING:
-        return FEW_ROWS in name
+        return FEW_ROWS.search(name) is not None
     return launch.re is RING or rows_of(launch) == SMALL_ROWS and int(re.search(r"<\w+, (\d+)", name)[1]) >= HEAD_DIM
 
 

@@ -55,7 +55,7 @@ LOADS = [  # sequences at once, options, requests, seconds
     (64, ["--fast-gemm"], 128, 15),  # what equal bits in every batch cost
     (256, [], 512, 20),
     (1, ["--quantization", "int8"], 4, 15),
-    (64, ["--quantization", "int8"], 128, 15),
+    (1, ["--quantization", "int4"], 4, 15),
 ]
 SERVING = [(1, "1 client over HTTP"), (64, gpu_aims.HTTP)]
 SERVING_LIMIT = 45

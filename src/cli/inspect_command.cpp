@@ -137,8 +137,10 @@ void print_cuda(const InspectOptions& options, const model::ModelConfig& config)
   engine.max_num_batched_tokens = options.max_num_batched_tokens;
   const startup::CudaMemory memory = startup::cuda_memory(engine, config);
   const std::string_view dtype = dtype_name(memory.dtype);
-  fmt::print("{} {} on the device as {}{}\n", title("weights"), human_bytes(memory.weight_bytes),
-             memory.int8_weights ? "int8, embeddings as " : "", dtype);
+  fmt::print(
+      "{} {} on the device as {}{}\n", title("weights"), human_bytes(memory.weight_bytes),
+      memory.quantization ? fmt::format("{}, embeddings as ", weight_format_name(*memory.quantization)) : "",
+      dtype);
   fmt::print("{} {} bytes a token as {}\n", title("K/V"), with_commas(memory.kv_bytes_per_token), dtype);
   fmt::print("{} {} for matrix products\n", title("workspace"), human_bytes(memory.workspace_bytes));
   const std::string sampling = memory.sampling_bytes > 0 ? human_bytes(memory.sampling_bytes) : "none";

@@ -5,6 +5,10 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/context.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/table.h"
+
 namespace quire::kernels {
 namespace {
 
@@ -108,6 +112,34 @@ float quantize_int4(const float* weights, size_t count, int8_t* to, int8_t* grou
     }
   }
   return square > 0.0 ? static_cast<float>(product / square) : scale;
+}
+
+void quantize_int4_rows(const float* rows, size_t num_rows, size_t k, int8_t* to, int8_t* group_scales,
+                        float* scales) {
+  static_assert(kInt4Rows == cpu::kPanelWidth);
+  const size_t padded_k = cpu::padded_k(WeightFormat::kInt4, k);
+  std::vector<float> padded(kInt4Rows * padded_k);
+  for (size_t row = 0; row < num_rows; ++row) std::copy_n(rows + row * k, k, padded.data() + row * padded_k);
+  std::vector<float> scratch(padded_k);
+  std::vector<std::byte> panel(padded_k / kInt4Group * cpu::kInt4GroupBytes);
+  float row_scales[kInt4Rows];
+  int32_t offsets[kInt4Rows];
+  cpu::pack_table(best_isa_level())
+      .int4_panel(padded.data(), padded_k, scratch.data(), panel.data(), row_scales, offsets);
+  const size_t groups = (k + kInt4Group - 1) / kInt4Group;
+  for (size_t row = 0; row < num_rows; ++row) {
+    scales[row] = row_scales[row];
+    for (size_t group = 0; group < groups; ++group) {
+      const std::byte* from = panel.data() + group * cpu::kInt4GroupBytes;
+      group_scales[row * groups + group] = static_cast<int8_t>(from[row]);
+      const size_t first = group * kInt4Group;
+      for (size_t i = 0; i < std::min(kInt4Group, k - first); ++i) {
+        const std::byte pair = from[cpu::kPanelWidth + (i / 8 * cpu::kPanelWidth + row) * 4 + i % 4];
+        const std::byte nibble = i % 8 < 4 ? pair & std::byte{15} : pair >> 4;
+        to[row * k + first + i] = static_cast<int8_t>(static_cast<int>(nibble) - 8);
+      }
+    }
+  }
 }
 
 }  // namespace quire::kernels

@@ -23,4 +23,12 @@ float quantize_int8(const float* values, int8_t* to, size_t count);
 /// rounded to an integer multiple of the common scale. Returns the scale; NaN if a weight is not finite.
 float quantize_int4(const float* weights, size_t count, int8_t* to, int8_t* group_scales);
 
+/// Rows that quantize_int4_rows() takes as fast as one.
+inline constexpr size_t kInt4Rows = 32;
+
+/// quantize_int4() of up to kInt4Rows rows [num_rows, k], by this machine's fastest level: to [num_rows, k],
+/// group_scales [num_rows, groups of a row], scales [num_rows].
+void quantize_int4_rows(const float* rows, size_t num_rows, size_t k, int8_t* to, int8_t* group_scales,
+                        float* scales);
+
 }  // namespace quire::kernels

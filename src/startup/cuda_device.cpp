@@ -68,8 +68,11 @@ std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const 
     throw Error(
         fmt::format("--device cuda: {}; --device cpu computes on the processors of this machine", why));
   }
-  if (options.fast_gemm && cuda_int8_weights(options) && config.moe.num_experts == 0) {
-    throw Error("--fast-gemm: changes nothing with --quantization int8, whose products are not cuBLASLt's");
+  const std::optional<WeightFormat> quantization = pick_quantization(options.model.quantization);
+  if (options.fast_gemm && quantization && config.moe.num_experts == 0) {
+    throw Error(
+        fmt::format("--fast-gemm: changes nothing with --quantization {}, whose products are not cuBLASLt's",
+                    options.model.quantization));
   }
   if (options.fast_gemm) {
     log_warning(
@@ -79,7 +82,7 @@ std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const 
   return entry().make({.model = options.model.model,
                        .device = options.device_index,
                        .dtype = dtype,
-                       .int8_weights = cuda_int8_weights(options),
+                       .quantization = quantization,
                        .limits = cuda_limits(options, config),
                        .memory_utilization = options.gpu_memory_utilization.value_or(kMemoryUtilization),
                        .fast_gemm = options.fast_gemm,

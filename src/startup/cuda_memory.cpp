@@ -20,21 +20,14 @@ constexpr uint32_t kLeastLogitRows = 64;  // what a step yields of a prompt at o
 
 }  // namespace
 
-bool cuda_int8_weights(const EngineOptions& options) {
-  return pick_quantization(options.model.quantization) == WeightFormat::kInt8;
-}
-
 DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config) {
   const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
   const std::optional<WeightFormat> quantization = pick_quantization(options.model.quantization);
-  if (quantization && *quantization != WeightFormat::kInt8) {
-    throw Error(fmt::format("--quantization: {} weights are for --device cpu; --device cuda has int8",
-                            options.model.quantization));
-  }
   if (quantization && dtype == DType::kF32) {
     throw Error(
-        "--quantization: --device cuda multiplies int8 weights with bf16 or f16, not with f32 (--dtype "
-        "bf16)");
+        fmt::format("--quantization: --device cuda multiplies {} weights with bf16 or f16, not with f32 "
+                    "(--dtype bf16)",
+                    options.model.quantization));
   }
   if (pick_kv_dtype(options.kv_cache_dtype, config.head_dim).value_or(dtype) != dtype) {
     throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of activations, {}",
@@ -56,8 +49,8 @@ CudaMemory cuda_memory(const EngineOptions& options, const model::ModelConfig& c
   out.dtype = cuda_dtype(options, config);
   cuda::refuse_unsupported(config, out.dtype);
   out.limits = cuda_limits(options, config);
-  out.int8_weights = cuda_int8_weights(options);
-  out.weight_bytes = cuda::weight_bytes(config, out.dtype, out.int8_weights);
+  out.quantization = pick_quantization(options.model.quantization);
+  out.weight_bytes = cuda::weight_bytes(config, out.dtype, out.quantization);
   out.kv_bytes_per_token = backend::cpu::model_shape(config, out.dtype).kv_bytes_per_token();
   out.workspace_bytes = cuda::kGemmWorkspace;
   out.sampling_bytes = cuda::sampling_bytes(out.limits.seqs, config.max_positions, config.vocab_size);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,8 @@
 // computes on it.
 namespace quire::startup {
 
-/// Whether the matrices of layers and head are int8.
-bool cuda_int8_weights(const EngineOptions& options);
-/// The number format of all else that is on the device. Throws Error naming an option that asks for another.
+/// The number format on the device of all but matrices that are quantized. Throws Error naming an option that
+/// asks for another.
 DType cuda_dtype(const EngineOptions& options, const model::ModelConfig& config);
 
 /// The largest step that these options allow.
@@ -29,7 +29,7 @@ struct CudaBuffer {
 
 struct CudaMemory {
   DType dtype = DType::kBF16;
-  bool int8_weights = false;
+  std::optional<WeightFormat> quantization;  // of the matrices of layers and head: int8 or int4
   backend::cuda::StepLimits limits;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes_per_token = 0;

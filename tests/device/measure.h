@@ -8,6 +8,7 @@
 
 #include "backend/cuda/runtime.h"
 #include "model/config.h"
+#include "tensor/weight_format.h"
 
 // Times of work on a real device, as rows of a table in Markdown. bench.cpp is the program.
 namespace quire::test::gpu {
@@ -56,8 +57,8 @@ std::string expert_product_name(const ExpertSizes& of, const ExpertProduct& prod
 Needs expert_product_needs(const ExpertSizes& of, const ExpertProduct& product, uint32_t rows,
                            double experts);
 
-/// Of so many rows by a matrix [n, k] of int8.
-Needs int8_product_needs(uint32_t n, uint32_t k, uint32_t rows, double result_bytes);
+/// Of so many rows by a matrix [n, k] of int8 or int4.
+Needs integer_product_needs(WeightFormat format, uint32_t n, uint32_t k, uint32_t rows, double result_bytes);
 
 /// Llama-3.2-1B, but for its RoPE scaling, which is a table of other numbers.
 model::ModelConfig llama_1b();
@@ -116,7 +117,7 @@ void measure_sampling(const Sizes& sizes, const Ceilings& ceilings);
 void measure_swap(const Sizes& sizes, const Ceilings& ceilings);
 /// A step of decodes by a CudaExecutor, which samples them greedily, with one and with two in flight.
 void measure_executor(const Sizes& sizes, const Ceilings& ceilings);
-/// By weights of bf16, and of int8.
+/// By weights of bf16, of int8 and of int4.
 void measure_gemms(const Sizes& sizes, const Ceilings& ceilings);
 /// Products with experts' matrices, and what finds them and adds up their results.
 void measure_experts(const Sizes& sizes, const Ceilings& ceilings);

@@ -9,6 +9,7 @@
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/gated.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/int4_weights.h"
 #include "backend/cuda/int8_product.h"
 #include "backend/cuda/int8_weights.h"
 #include "backend/cuda/paged_attention.h"
@@ -247,13 +248,18 @@ void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gem
   }
 }
 
-/// The same with weights of int8, whose bytes are what random numbers of bf16 happen to be.
-void measure_int8_product(const Sizes& sizes, const Product& product, const Ceilings& ceilings) {
-  const size_t bytes = size_t{product.n} * cuda::int8_row_bytes(product.k);
+/// The same with weights of int8 or int4, whose bytes are what random numbers of bf16 happen to be.
+void measure_integer_product(const Sizes& sizes, WeightFormat format, const Product& product,
+                             const Ceilings& ceilings) {
+  const bool is_int4 = format == WeightFormat::kInt4;
+  const uint32_t row = is_int4 ? cuda::int4_row_bytes(product.k) : cuda::int8_row_bytes(product.k);
+  const size_t bytes = size_t{product.n} * row;
   const size_t copies = sizes.beyond_caches / bytes + 1;
   const cuda::DeviceBuffer weights = random_bf16(copies * bytes / sizeof(uint16_t), "weights");
   const cuda::DeviceBuffer scales(product.n * sizeof(float), "scales");
   cuda::clear(scales.data(), scales.size(), nullptr);
+  const size_t group_bytes = cuda::int4_scale_bytes(product.n, product.k);
+  const cuda::DeviceBuffer groups = random_bf16(copies * group_bytes / sizeof(uint16_t), "scales of groups");
   for (const uint32_t rows : sizes.gemm_rows) {
     const cuda::DeviceBuffer x = random_bf16(size_t{rows} * product.k, "x");
     const uint32_t stride = cuda::result_stride(product.n, product.out);
@@ -271,21 +277,25 @@ void measure_int8_product(const Sizes& sizes, const Product& product, const Ceil
     size_t next = 0;
     const double seconds = seconds_of([&] {
       args.weights = weights.data() + next * bytes;
+      if (is_int4) args.group_scales = groups.as<const int8_t>() + next * group_bytes;
       next = (next + 1) % copies;
       cuda::check(cuda::int8_product(args, nullptr), "int8_product");
     });
-    print_row(fmt::format("{} as int8 ({} x {}), {} rows", product.name, with_commas(product.n),
-                          with_commas(product.k), rows),
-              seconds, int8_product_needs(product.n, product.k, rows, dtype_bytes(product.out)), ceilings);
+    print_row(fmt::format("{} as {} ({} x {}), {} rows", product.name, weight_format_name(format),
+                          with_commas(product.n), with_commas(product.k), rows),
+              seconds, integer_product_needs(format, product.n, product.k, rows, dtype_bytes(product.out)),
+              ceilings);
   }
 }
 
 }  // namespace
 
-Needs int8_product_needs(uint32_t n, uint32_t k, uint32_t rows, double result_bytes) {
+Needs integer_product_needs(WeightFormat format, uint32_t n, uint32_t k, uint32_t rows, double result_bytes) {
   const double elements = static_cast<double>(n) * k;
-  return {.bytes = elements + sizeof(float) * n + kBf16Bytes * rows * k + result_bytes * rows * n,
-          .operations = 2 * elements * rows};
+  const double element_bytes = format == WeightFormat::kInt4 ? 0.5 + 1.0 / cuda::kInt4Scaled : 1.0;
+  return {
+      .bytes = element_bytes * elements + sizeof(float) * n + kBf16Bytes * rows * k + result_bytes * rows * n,
+      .operations = 2 * elements * rows};
 }
 
 void measure_gemms(const Sizes& sizes, const Ceilings& ceilings) {
@@ -299,7 +309,8 @@ void measure_gemms(const Sizes& sizes, const Ceilings& ceilings) {
                                  {"down", model.hidden_size, model.ffn_size, DType::kBF16},
                                  {"head", model.vocab_size, model.hidden_size, DType::kF32}}) {
     measure_product(sizes, product, gemm, ceilings);
-    measure_int8_product(sizes, product, ceilings);
+    measure_integer_product(sizes, WeightFormat::kInt8, product, ceilings);
+    measure_integer_product(sizes, WeightFormat::kInt4, product, ceilings);
   }
 }
 

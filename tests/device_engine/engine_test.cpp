@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -88,18 +89,28 @@ TEST(DeviceEngine, SaysWhatFastGemmGivesUp) {
 }
 
 /// They make other stories, but not all at once.
-TEST(DeviceEngine, ComputesWithWeightsOfInt8) {
+void expect_stories_with(const char* quantization, const std::vector<std::string>& on_cpu, size_t as_there) {
+  SCOPED_TRACE(quantization);
   startup::EngineOptions options = options_of("cuda");
   options.model.dtype = "bf16";
-  options.model.quantization = "int8";
+  options.model.quantization = quantization;
   {
     const startup::LocalEngine local(options, "demo");
-    EXPECT_THAT(local.backend->describe(), HasSubstr("int8 weights and bf16 K/V on fibers"));
+    EXPECT_THAT(local.backend->describe(),
+                HasSubstr(fmt::format("{} weights and bf16 K/V on fibers", quantization)));
   }
-  const std::vector<std::string> as_int8 = stories(options);
-  const std::vector<std::string> on_cpu = stories(options_of("cpu"));
+  const std::vector<std::string> found = stories(options);
   for (size_t i = 0; i < on_cpu.size(); ++i)
-    EXPECT_EQ(as_int8[i].substr(0, 8), on_cpu[i].substr(0, 8)) << as_int8[i];
+    EXPECT_EQ(found[i].substr(0, as_there), on_cpu[i].substr(0, as_there)) << found[i];
+}
+
+TEST(DeviceEngine, ComputesWithWeightsOfInt8) { expect_stories_with("int8", stories(options_of("cpu")), 8); }
+
+/// The CPU quantizes these weights to the same numbers, but activations too.
+TEST(DeviceEngine, ComputesWithWeightsOfInt4) {
+  startup::EngineOptions on_cpu = options_of("cpu");
+  on_cpu.model.quantization = "int4";
+  expect_stories_with("int4", stories(on_cpu), 8);
 }
 
 TEST(DeviceEngine, SaysWhichWeightsItCannotHave) {
@@ -119,10 +130,8 @@ TEST(DeviceEngine, SaysWhichWeightsItCannotHave) {
   EXPECT_EQ(
       refusal("f32", "int8"),
       "--quantization: --device cuda multiplies int8 weights with bf16 or f16, not with f32 (--dtype bf16)");
-  EXPECT_EQ(refusal("bf16", "int4"),
-            "--quantization: int4 weights are for --device cpu; --device cuda has int8");
-  EXPECT_EQ(refusal("bf16", "int8", true),
-            "--fast-gemm: changes nothing with --quantization int8, whose products are not cuBLASLt's");
+  EXPECT_EQ(refusal("bf16", "int4", true),
+            "--fast-gemm: changes nothing with --quantization int4, whose products are not cuBLASLt's");
 }
 
 /// The function of the library that the program has loaded.

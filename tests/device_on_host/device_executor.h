@@ -17,10 +17,11 @@ inline constexpr backend::cuda::StepLimits kStepLimits = {
 
 inline std::unique_ptr<backend::cuda::CudaBackend> backend_of(
     const std::filesystem::path& model, DType dtype, const backend::cuda::StepLimits& limits = kStepLimits,
-    bool int8 = false) {
+    std::optional<WeightFormat> quantization = std::nullopt) {
   const model::ModelConfig config = formats::load_model_config(model);
   return std::make_unique<backend::cuda::CudaBackend>(
-      backend::cuda::CudaOptions{.model = model, .dtype = dtype, .int8_weights = int8, .limits = limits},
+      backend::cuda::CudaOptions{
+          .model = model, .dtype = dtype, .quantization = quantization, .limits = limits},
       config, backend::cpu::model_shape(config, dtype), cublaslt());
 }
 
@@ -45,9 +46,10 @@ class OnDevice final : public backend::Executor {
 };
 
 inline MakeExecutor on_device(const std::filesystem::path& model, DType dtype,
-                              const backend::cuda::StepLimits& limits = kStepLimits, bool int8 = false) {
+                              const backend::cuda::StepLimits& limits = kStepLimits,
+                              std::optional<WeightFormat> quantization = std::nullopt) {
   return {[=](uint32_t num_blocks, uint32_t max_slots, uint32_t num_host_blocks) {
-            return std::make_unique<OnDevice>(backend_of(model, dtype, limits, int8),
+            return std::make_unique<OnDevice>(backend_of(model, dtype, limits, quantization),
                                               backend::PoolSize{.num_blocks = num_blocks,
                                                                 .num_host_blocks = num_host_blocks,
                                                                 .block_size = kBlockSize,

@@ -27,9 +27,9 @@ std::vector<TokenId> tokens_of(const Continuation& all) {
 }
 
 void expect_same_bits_in_every_way(const std::filesystem::path& model, uint32_t vocabulary,
-                                   bool int8 = false) {
+                                   std::optional<WeightFormat> quantization = std::nullopt) {
   Device device(7);
-  const MakeExecutor make = on_device(model, DType::kBF16, kStepLimits, int8);
+  const MakeExecutor make = on_device(model, DType::kBF16, kStepLimits, quantization);
   const auto specs = mixed_requests(vocabulary, 12, 4);
   const auto alone = run_alone(make, specs);
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -56,7 +56,7 @@ TEST(DeviceBits, OfExpertsAreTheSameInEveryWay) {
 TEST(DeviceBits, OfInt8AreTheSameInEveryWay) {
   const std::filesystem::path model = temp_dir();
   write_tiny_model_of_experts(model);
-  expect_same_bits_in_every_way(model, kTinyVocabulary, true);
+  expect_same_bits_in_every_way(model, kTinyVocabulary, WeightFormat::kInt8);
 }
 
 /// The device's own sampler, with all that a request may ask for and steps in flight, says what the CPU's

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "backend/cuda/weights.h"
 #include "formats/model_config.h"
 #include "kernels/context.h"
+#include "kernels/quantize.h"
 #include "tests/device_on_host/target.h"
 #include "tests/device_on_host/tiny_model.h"
 #include "tests/support/block_model.h"
@@ -33,10 +36,10 @@ constexpr uint32_t kNumBlocks = 24;
 class OnDevice {
  public:
   OnDevice(const std::filesystem::path& model, DType dtype, uint64_t order, uint32_t few_blocks = 128,
-           bool int8 = false)
+           std::optional<WeightFormat> quantization = std::nullopt)
       : device_(order),
         config_(formats::load_model_config(model)),
-        weights_(cuda::load_weights(model, config_, dtype, pool_, nullptr, {.int8 = int8})),
+        weights_(cuda::load_weights(model, config_, dtype, pool_, nullptr, {.quantization = quantization})),
         groups_(static_cast<uint32_t>(model::group_layers(config_).windows.size())),
         cache_(config_, dtype, kNumBlocks * groups_, kBlockSize),
         gemm_(cublaslt(), nullptr),
@@ -242,29 +245,49 @@ TEST(ForwardPass, BitsDoNotDependOnTheKernelsOfFewRows) {
   EXPECT_TRUE(on_device.device().findings().empty()) << on_device.device().report();
 }
 
+/// A tiny model quantized computes what one does whose weights `change` has made what they are then.
+void expect_as_changed(WeightFormat format, bool has_experts, double bound, const RowChange& change) {
+  SCOPED_TRACE(has_experts);
+  const std::filesystem::path model = temp_dir();
+  const std::filesystem::path changed = temp_dir();
+  has_experts ? write_tiny_model_of_experts(model) : write_tiny_model(model);
+  has_experts ? write_tiny_model_of_experts(changed, true, change) : write_tiny_model(changed, change);
+  std::vector<std::vector<float>> expected;
+  const std::vector<std::vector<OnDevice::Part>> steps = {
+      {{0, some_tokens(9, kTinyVocabulary, 1)}},
+      {{1, some_tokens(40, kTinyVocabulary, 2)}, {0, {5}}},
+      {{1, {7}}}};
+  {
+    OnDevice plain(changed, DType::kBF16, 1);
+    for (const auto& parts : steps) expected.push_back(plain.step(parts));
+  }
+  OnDevice quantized(model, DType::kBF16, 2, 128, format);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::vector<float> found = quantized.step(steps[i]);
+    ASSERT_EQ(found.size(), expected[i].size());
+    EXPECT_LT(difference(found, expected[i]), bound) << "step " << i;
+  }
+  EXPECT_TRUE(quantized.device().findings().empty()) << quantized.device().report();
+}
+
 /// The tiny models' weights are exact as int8, which scales the sums of their products by a power of 2.
 TEST(ForwardPass, OfInt8IsThatOfTheNumbersThatItStandsFor) {
-  for (const bool has_experts : {false, true}) {
-    SCOPED_TRACE(has_experts);
-    const std::filesystem::path model = temp_dir();
-    has_experts ? write_tiny_model_of_experts(model) : write_tiny_model(model);
-    std::vector<std::vector<float>> expected;
-    const std::vector<std::vector<OnDevice::Part>> steps = {
-        {{0, some_tokens(9, kTinyVocabulary, 1)}},
-        {{1, some_tokens(40, kTinyVocabulary, 2)}, {0, {5}}},
-        {{1, {7}}}};
-    {
-      OnDevice plain(model, DType::kBF16, 1);
-      for (const auto& parts : steps) expected.push_back(plain.step(parts));
+  for (const bool has_experts : {false, true}) expect_as_changed(WeightFormat::kInt8, has_experts, 0.01, {});
+}
+
+/// As int4 they are not exact, and neither is as bf16 what they are then.
+TEST(ForwardPass, OfInt4IsNearlyThatOfTheNumbersThatItStandsFor) {
+  const auto round = [](std::string_view tensor, std::span<float> row) {
+    if (tensor == "model.embed_tokens.weight" || tensor.ends_with(".mlp.gate.weight")) return;
+    std::vector<int8_t> integers(row.size());
+    std::vector<int8_t> groups(row.size() / kernels::kInt4Group + 1);
+    const float scale = kernels::quantize_int4(row.data(), row.size(), integers.data(), groups.data());
+    for (size_t i = 0; i < row.size(); ++i) {
+      row[i] = scale * static_cast<float>(groups[i / kernels::kInt4Group] * integers[i]);
     }
-    OnDevice as_int8(model, DType::kBF16, 2, 128, true);
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const std::vector<float> found = as_int8.step(steps[i]);
-      ASSERT_EQ(found.size(), expected[i].size());
-      EXPECT_LT(difference(found, expected[i]), 0.01) << "step " << i;
-    }
-    EXPECT_TRUE(as_int8.device().findings().empty()) << as_int8.device().report();
-  }
+  };
+  for (const bool has_experts : {false, true})
+    expect_as_changed(WeightFormat::kInt4, has_experts, 0.05, round);
 }
 
 std::string family_name(const testing::TestParamInfo<const char*>& tested) {

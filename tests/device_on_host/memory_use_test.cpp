@@ -8,6 +8,7 @@
 #include "backend/cuda/activations.h"
 #include "backend/cuda/device_sampler.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/int4_weights.h"
 #include "backend/cuda/int8_weights.h"
 #include "backend/cuda/weights.h"
 #include "formats/model_config.h"
@@ -20,15 +21,18 @@ namespace {
 
 namespace cuda = backend::cuda;
 
-void expect_as_loaded(const std::filesystem::path& model, DType dtype, bool int8 = false) {
+void expect_as_loaded(const std::filesystem::path& model, DType dtype,
+                      std::optional<WeightFormat> quantization = std::nullopt) {
   SCOPED_TRACE(model.string());
   Device device(1);
   ThreadPool pool(1);
   model::ModelConfig config = formats::load_model_config(model);
-  const cuda::ModelWeights weights = cuda::load_weights(model, config, dtype, pool, nullptr, {.int8 = int8});
-  const uint64_t said = cuda::weight_bytes(config, dtype, int8);
-  // Of int8, scales are apart, and so is a head that is tied.
-  const size_t gaps = cuda::kArenaAlignment * (formats::expected_tensors(config).size() * (int8 ? 2 : 1) + 2);
+  const cuda::ModelWeights weights =
+      cuda::load_weights(model, config, dtype, pool, nullptr, {.quantization = quantization});
+  const uint64_t said = cuda::weight_bytes(config, dtype, quantization);
+  // Of integers, scales are apart, and so is a head that is tied.
+  const size_t gaps =
+      cuda::kArenaAlignment * (formats::expected_tensors(config).size() * (quantization ? 3 : 1) + 2);
   EXPECT_GE(weights.memory.size(), said);
   EXPECT_LT(weights.memory.size(), said + gaps);
 }
@@ -37,8 +41,9 @@ TEST(MemoryUse, OfWeightsIsWhatIsLoaded) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) expect_as_loaded(demo_model_dir(), dtype);
   QUIRE_NEEDS_DATA("golden-models/qwen3");
   for (const char* name : {"qwen2", "qwen3", "phi3", "llama3-tied", "mixtral"}) {
-    for (const bool int8 : {false, true}) {
-      expect_as_loaded(data_dir() / "golden-models" / name, DType::kBF16, int8);
+    for (const std::optional<WeightFormat> quantization :
+         {std::optional<WeightFormat>(), {WeightFormat::kInt8}, {WeightFormat::kInt4}}) {
+      expect_as_loaded(data_dir() / "golden-models" / name, DType::kBF16, quantization);
     }
   }
 }
@@ -71,8 +76,9 @@ std::vector<std::byte> contents(const cuda::ModelWeights& weights, const model::
   };
   const size_t element = dtype_bytes(weights.dtype);
   const auto add_matrix = [&](const cuda::Matrix& one) {
-    const bool is_int8 = one.scales != nullptr;
-    add(one.data, size_t{one.n} * (is_int8 ? cuda::int8_row_bytes(one.k) : one.k * element));
+    const size_t integers = one.group_scales ? cuda::int4_row_bytes(one.k) : cuda::int8_row_bytes(one.k);
+    add(one.data, one.n * (one.scales ? integers : one.k * element));
+    add(one.group_scales, cuda::int4_scale_bytes(one.n, one.k));
     add(one.scales, one.n * sizeof(float));
     add(one.bias, one.n * element);
   };
@@ -87,16 +93,17 @@ std::vector<std::byte> contents(const cuda::ModelWeights& weights, const model::
   return out;
 }
 
-void expect_same_bytes(const std::filesystem::path& model, bool int8) {
+void expect_same_bytes(const std::filesystem::path& model, std::optional<WeightFormat> quantization) {
   model::ModelConfig config = formats::load_model_config(model);
   ThreadPool pool(2);
   const auto loaded = [&](uint64_t order, bool staged) {
     Device device(order);
     const cuda::OwnStream stream;
-    const DType dtype = int8 ? DType::kBF16 : DType::kF32;
+    const DType dtype = quantization ? DType::kBF16 : DType::kF32;
     const cuda::ModelWeights weights =
-        staged ? cuda::load_weights(model, config, dtype, pool, stream.get(), {.int8 = int8, .staged = 4096})
-               : cuda::load_weights(model, config, dtype, pool, nullptr, {.int8 = int8});
+        staged ? cuda::load_weights(model, config, dtype, pool, stream.get(),
+                                    {.quantization = quantization, .staged = 4096})
+               : cuda::load_weights(model, config, dtype, pool, nullptr, {.quantization = quantization});
     return contents(weights, config);
   };
   const std::vector<std::byte> expected = loaded(0, false);
@@ -109,8 +116,9 @@ void expect_same_bytes(const std::filesystem::path& model, bool int8) {
 TEST(WeightStaging, BringsTheSameBytesInEveryOrder) {
   // The second has factors to which 1 is added.
   const std::filesystem::path models[] = {demo_model_dir(), "tests/model/fixtures/gemma3-one-kv"};
-  for (const std::filesystem::path& model : models) expect_same_bytes(model, false);
-  expect_same_bytes(demo_model_dir(), true);
+  for (const std::filesystem::path& model : models) expect_same_bytes(model, std::nullopt);
+  expect_same_bytes(demo_model_dir(), WeightFormat::kInt8);
+  expect_same_bytes(demo_model_dir(), WeightFormat::kInt4);
 }
 
 }  // namespace

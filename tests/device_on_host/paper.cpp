@@ -209,11 +209,14 @@ PaperTable gemm_table(const gpu::Sizes& sizes) {
           .launches = 1};
       out += fmt::format("| {} | {} | {} | 1 |{}\n", work.what, mega(work.needs.bytes),
                          giga(work.needs.operations), times(work));
-      const Work as_int8{.what = fmt::format("{} as int8, {} rows", product.name, rows),
-                         .needs = gpu::int8_product_needs(product.n, product.k, rows, product.result),
-                         .launches = 1};
-      out += fmt::format("| {} | {} | {} | 1 |{}\n", as_int8.what, mega(as_int8.needs.bytes),
-                         giga(as_int8.needs.operations), times(as_int8));
+      for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+        const Work one{
+            .what = fmt::format("{} as {}, {} rows", product.name, weight_format_name(format), rows),
+            .needs = gpu::integer_product_needs(format, product.n, product.k, rows, product.result),
+            .launches = 1};
+        out += fmt::format("| {} | {} | {} | 1 |{}\n", one.what, mega(one.needs.bytes),
+                           giga(one.needs.operations), times(one));
+      }
     }
   }
   return {"products", out};

@@ -68,6 +68,13 @@ __global__ void probe_early(const float* in, float* out) {
 __global__ void probe_fused(const float* in, float* out) {
   out[thread_x()] = ptx::fused(in[thread_x()], in[thread_x()], -1.0F);
 }
+/// The square of each element, and 1, less twice the element.
+template <class T>
+__global__ void probe_fused_pair(const uint32_t* in, uint32_t* out) {
+  const uint32_t word = in[thread_x()];
+  const uint32_t less = ptx::fused_pair<T>(word, pack_pair<T>(-2.0F, -2.0F), pack_pair<T>(1.0F, 1.0F));
+  out[thread_x()] = ptx::fused_pair<T>(word, word, less);
+}
 /// The sum must not be fused with it.
 __global__ void probe_product(const float* in, float* out) {
   out[thread_x()] = ptx::product(in[thread_x()], in[thread_x()]) - 1.0F;
@@ -115,6 +122,8 @@ void probe(const char* entry, const void* in, void* out) {
     start(entry, probe_early, i == 0 ? in : nullptr, out, Begins::kEarly);
   }
   if (is("fused")) start(entry, probe_fused, in, out);
+  if (is("fused_pair<Bf16>")) start(entry, probe_fused_pair<Bf16>, in, out);
+  if (is("fused_pair<F16>")) start(entry, probe_fused_pair<F16>, in, out);
   if (is("product")) start(entry, probe_product, in, out);
   if (is("exp2_approx")) start(entry, probe_exp2_approx, in, out);
   if (is("rsqrt_approx")) start(entry, probe_rsqrt_approx, in, out);

@@ -110,6 +110,17 @@ TEST(Ptx, RoundsOnceOrTwice) {
   EXPECT_EQ((results<float, float>("product", {x}))[0], 0x1p-11F);
 }
 
+/// (x - 1)^2, where the square of x needs more bits than an element has.
+TEST(Ptx, RoundsPairsOnce) {
+  const auto word = [](uint32_t low, uint32_t high) { return low | high << 16; };
+  // 1 + 2^-7, and 3.
+  EXPECT_EQ((results<uint32_t, uint32_t>("fused_pair<Bf16>", {word(0x3f81, 0x4040)}))[0],
+            word(f32_to_bf16(0x1p-14F), f32_to_bf16(4.0F)));
+  // 1 + 2^-10, and -2.
+  EXPECT_EQ((results<uint32_t, uint32_t>("fused_pair<F16>", {word(0x3c01, 0xc000)}))[0],
+            word(f32_to_f16(0x1p-20F), f32_to_f16(9.0F)));
+}
+
 TEST(Ptx, StoresTwoFloats) {
   EXPECT_EQ((results<float, float>("store_64", {3.0F, 4.0F, 5.0F, 6.0F})),
             (std::vector<float>{3.0F, -3.0F, 5.0F, -5.0F}));

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +19,8 @@ namespace quire::test::fibers {
 
 inline constexpr uint32_t kTinyVocabulary = 64;
 
+using RowChange = std::function<void(std::string_view tensor, std::span<float> row)>;
+
 /// The tensors of a checkpoint in f32, by name and shape: vectors are ones, matrices random. All numbers are
 /// whole 256ths, and the first of each row of a matrix is the largest, 127: so rows are exact in bf16 and as
 /// int8.
@@ -25,7 +29,8 @@ class TinyTensors {
   void add(std::string name, std::vector<size_t> shape) {
     all_.emplace_back(std::move(name), std::move(shape));
   }
-  void write(const std::filesystem::path& path) const {
+  /// Of matrices, `change` gets each row.
+  void write(const std::filesystem::path& path, const RowChange& change) const {
     std::string header = "{";
     std::vector<float> values;
     SplitMix64 rng(5);
@@ -36,6 +41,9 @@ class TinyTensors {
         const bool is_first = shape.size() == 2 && i % shape[1] == 0;
         const auto drawn = static_cast<int>(rng.below(255)) - 127;
         values.push_back(shape.size() == 1 ? 1.0F : static_cast<float>(is_first ? 127 : drawn) / 256.0F);
+      }
+      for (size_t row = first; change && shape.size() == 2 && row < values.size(); row += shape[1]) {
+        change(name, std::span(values).subspan(row, shape[1]));
       }
       header += fmt::format(R"({}"{}": {{"dtype": "F32", "shape": [{}], "data_offsets": [{}, {}]}})",
                             first == 0 ? "" : ", ", name, fmt::join(shape, ", "), first * sizeof(float),
@@ -64,16 +72,17 @@ inline void add_tiny_attention(TinyTensors& tensors, const std::string& layer) {
   tensors.add(layer + "self_attn.v_proj.weight", {16, 32});
 }
 
-inline void write_tiny(const std::filesystem::path& dir, std::string_view config, TinyTensors& tensors) {
+inline void write_tiny(const std::filesystem::path& dir, std::string_view config, TinyTensors& tensors,
+                       const RowChange& change) {
   tensors.add("lm_head.weight", {kTinyVocabulary, 32});
   tensors.add("model.embed_tokens.weight", {kTinyVocabulary, 32});
   tensors.add("model.norm.weight", {32});
   std::ofstream(dir / "config.json") << config;
-  tensors.write(dir / "model.safetensors");
+  tensors.write(dir / "model.safetensors", change);
 }
 
 /// A Llama of one layer.
-inline void write_tiny_model(const std::filesystem::path& dir) {
+inline void write_tiny_model(const std::filesystem::path& dir, const RowChange& change = {}) {
   constexpr std::string_view kConfig =
       R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32,
           "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
@@ -85,12 +94,13 @@ inline void write_tiny_model(const std::filesystem::path& dir) {
   tensors.add(layer + "mlp.down_proj.weight", {32, 32});
   tensors.add(layer + "mlp.gate_proj.weight", {32, 32});
   tensors.add(layer + "mlp.up_proj.weight", {32, 32});
-  write_tiny(dir, kConfig, tensors);
+  write_tiny(dir, kConfig, tensors, change);
 }
 
 /// A Qwen 3 of two layers, of which one has 8 experts, two for each token, whose weights have the sum 1 if
 /// `normalize`.
-inline void write_tiny_model_of_experts(const std::filesystem::path& dir, bool normalize = true) {
+inline void write_tiny_model_of_experts(const std::filesystem::path& dir, bool normalize = true,
+                                        const RowChange& change = {}) {
   std::string config =
       R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 32,
           "intermediate_size": 48, "moe_intermediate_size": 40, "num_experts": 8, "num_experts_per_tok": 2,
@@ -116,7 +126,7 @@ inline void write_tiny_model_of_experts(const std::filesystem::path& dir, bool n
   for (int expert = 0; expert < 8; ++expert) {
     add_network(fmt::format("model.layers.1.mlp.experts.{}.", expert), 40);
   }
-  write_tiny(dir, config, tensors);
+  write_tiny(dir, config, tensors, change);
 }
 
 }  // namespace quire::test::fibers

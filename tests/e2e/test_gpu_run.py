@@ -180,10 +180,11 @@ def test_the_engine_is_loaded_and_served(pack, tmp_path):
     assert all("--device cuda" in line for line in asked if "throughput" in line or line.startswith("serve"))
     assert "--max-model-len" not in asked[0], "the demo model has 512 positions"
     assert ["--fast-gemm" in line for line in asked[2:8]] == [False, False, True, False, False, False]
-    assert ["--quantization int8" in line for line in asked[2:8]] == [False] * 4 + [True] * 2
+    assert ["--quantization" in line for line in asked[2:8]] == [False] * 4 + [True] * 2
     assert "### engine: 64 sequences of 384 + 128 tokens\n\n```\n64 requests" in result
     assert "### engine: 64 sequences of 384 + 128 tokens, --fast-gemm\n" in result
-    assert "### engine: 1 sequence of 384 + 128 tokens, --quantization int8\n" in result
+    for name in ("int8", "int4"):
+        assert f"### engine: 1 sequence of 384 + 128 tokens, --quantization {name}\n" in result
     assert "| 1 client over HTTP | passed |" in result and "| 64 clients over HTTP | passed |" in result
     assert "while all decode: 2.000 ms a step (median of 3), 32000.0 tokens/s" in result
     assert "eagerly ['256', '128'] 20.0 output tokens/s" in result

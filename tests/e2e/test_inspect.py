@@ -54,8 +54,7 @@ def test_inspect_takes_this_machines_free_memory():
                         (["--families", "--memory", "1GiB"], "--memory: changes nothing with --families"),
                         (["--families", "--device", "cuda"], "--device: changes nothing with --families"),
                         (["--max-num-seqs", "8"], "--max-num-seqs: changes nothing without --device cuda"),
-                        (["--device", "cuda", "--memory", "1GiB"], "--memory: changes nothing with --device cuda"),
-                        (["--device", "cuda", "--quantization", "int4"], "--quantization: int4 weights are for --device cpu; --device cuda has int8")]:
+                        (["--device", "cuda", "--memory", "1GiB"], "--memory: changes nothing with --device cuda")]:
         done = quire("inspect", DEMO, *flags, check=False)
         assert done.returncode == 2 and said in done.stderr.decode()
 
@@ -73,6 +72,9 @@ def test_inspect_says_what_a_gpu_holds(tmp_path):
         size, unit = re.search(rf"^{name} +([0-9.]+) ([KMG]iB) ", text, re.M).groups()
         return float(size) * 1024 ** " KMG".index(unit[0])
     assert size("workspace", text) == 32 * 1024**2
+    quantized = {name: quire("inspect", tmp_path, *flags, "--quantization", name).stdout.decode() for name in ("int8", "int4")}
+    assert all(f"on the device as {name}, embeddings as bf16" in quantized[name] for name in quantized)
+    assert size("weights", text) > 1.6 * size("weights", quantized["int8"]) > 1.6 * 1.3 * size("weights", quantized["int4"])
     more = quire("inspect", tmp_path, "--device", "cuda", "--max-num-seqs", 300).stdout.decode()
     # 20 bytes for each sequence and token of the vocabulary, and what does not depend on the sequences.
     assert size("sampling", more) - size("sampling", text) > 297 * 20 * config["vocab_size"]

@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "kernels/cpu/table.h"
 #include "kernels/matmul.h"
+#include "kernels/quantize.h"
 #include "tests/kernels/support.h"
 
 namespace quire::test {
@@ -205,6 +208,36 @@ TEST(PackRefuses, WhatDoesNotBelongTogether) {
 }
 
 QUIRE_FOR_ALL_LEVELS(Pack);
+
+/// One of zeros, one of infinity and one of NaN among them.
+TEST(Int4Rows, AreQuantizedAsOneByOne) {
+  for (const size_t k : {8U, 32U, 72U, 200U, 256U}) {
+    for (const size_t count : {size_t{1}, size_t{19}, kernels::kInt4Rows}) {
+      SCOPED_TRACE(testing::Message() << count << " rows of " << k);
+      std::vector<float> rows = random_floats(k, count * k);
+      if (count > 4) {
+        std::fill_n(rows.begin() + static_cast<ptrdiff_t>(2 * k), k, 0.0F);
+        rows[3 * k + 5] = std::numeric_limits<float>::infinity();
+        rows[4 * k] = std::numeric_limits<float>::quiet_NaN();
+      }
+      const size_t groups = (k + kernels::kInt4Group - 1) / kernels::kInt4Group;
+      std::vector<int8_t> integers(count * k);
+      std::vector<int8_t> scaled(count * groups);
+      std::vector<float> scales(count);
+      kernels::quantize_int4_rows(rows.data(), count, k, integers.data(), scaled.data(), scales.data());
+      std::vector<int8_t> one(k);
+      std::vector<int8_t> one_scaled(groups);
+      for (size_t row = 0; row < count; ++row) {
+        const float scale = kernels::quantize_int4(rows.data() + row * k, k, one.data(), one_scaled.data());
+        ASSERT_EQ(std::isnan(scales[row]), std::isnan(scale)) << row;
+        if (std::isnan(scale)) continue;
+        EXPECT_EQ(scales[row], scale) << row;
+        EXPECT_TRUE(std::equal(one.begin(), one.end(), integers.data() + row * k)) << row;
+        EXPECT_TRUE(std::equal(one_scaled.begin(), one_scaled.end(), scaled.data() + row * groups)) << row;
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace quire::test

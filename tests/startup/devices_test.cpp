@@ -76,12 +76,14 @@ TEST(Devices, WithoutItsLibraryAGpuSaysWhatIsMissing) {
   EXPECT_THAT(error, HasSubstr("./dev build cuda"));
   EXPECT_THAT(error, HasSubstr("--device cpu"));
   EXPECT_THAT(error, Not(HasSubstr("\n")));
-  options.model.quantization = "int4";
-  EXPECT_THAT(why(options), HasSubstr("--quantization: int4 weights are for --device cpu"));
-  options.model.quantization = "int8";
-  options.model.dtype = "f32";
-  EXPECT_THAT(why(options),
-              HasSubstr("--quantization: --device cuda multiplies int8 weights with bf16 or f16"));
+  for (const char* quantization : {"int8", "int4"}) {
+    options.model.quantization = quantization;
+    options.model.dtype = "f32";
+    EXPECT_EQ(why(options),
+              fmt::format("--quantization: --device cuda multiplies {} weights with bf16 or f16, "
+                          "not with f32 (--dtype bf16)",
+                          quantization));
+  }
   options.model.dtype = "bf16";
   EXPECT_THAT(why(options), HasSubstr("--device cuda: libquire_cuda.so is missing"));
   options.model.quantization = "auto";

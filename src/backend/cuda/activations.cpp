@@ -9,6 +9,7 @@
 #include "backend/cuda/attention_spans.h"
 #include "backend/cuda/expert_product.h"
 #include "backend/cuda/few_rows.h"
+#include "backend/cuda/int4_weights.h"
 #include "backend/cuda/int8_weights.h"
 #include "formats/model_tensors.h"
 #include "model/kv_groups.h"
@@ -137,7 +138,18 @@ std::string describe(Lives lives) {
   return out;
 }
 
-uint64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool int8_weights) {
+namespace {
+
+/// With its scales, but for those of rows that fill up 16 of them.
+uint64_t integer_row_bytes(WeightFormat format, uint32_t k) {
+  if (format == WeightFormat::kInt8) return int8_row_bytes(k) + sizeof(float);
+  return int4_row_bytes(k) + int4_scale_stride(k) / kScaleRows + sizeof(float);
+}
+
+}  // namespace
+
+uint64_t weight_bytes(const model::ModelConfig& config, DType dtype,
+                      std::optional<WeightFormat> quantization) {
   const formats::TensorNames names = formats::names_of(config, nullptr);
   const std::string embedding = names.of(names.tensors.embedding);
   const std::string router = fmt::format("{}.weight", names.tensors.layer.router);
@@ -146,15 +158,15 @@ uint64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool int8_w
     uint64_t count = 1;
     for (const int64_t extent : tensor.shape) count *= static_cast<uint64_t>(extent);
     const bool is_matrix = tensor.shape.size() == 2;
-    const auto as_int8 = [&tensor] {
-      const auto row = int8_row_bytes(static_cast<uint32_t>(tensor.shape[1])) + sizeof(float);
-      return static_cast<uint64_t>(tensor.shape[0]) * row;
+    const auto as_integers = [&] {
+      const auto rows = static_cast<uint64_t>(tensor.shape[0]);
+      return rows * integer_row_bytes(*quantization, static_cast<uint32_t>(tensor.shape[1]));
     };
     const bool is_embedding = tensor.name == embedding;
     const bool is_router = !names.tensors.layer.router.empty() && tensor.name.ends_with(router);
-    if (int8_weights && is_matrix && is_embedding && config.tie_embeddings) sum += as_int8();  // the head
-    if (int8_weights && is_matrix && !is_embedding && !is_router) {
-      sum += as_int8();
+    if (quantization && is_matrix && is_embedding && config.tie_embeddings) sum += as_integers();  // the head
+    if (quantization && is_matrix && !is_embedding && !is_router) {
+      sum += as_integers();
       continue;
     }
     if (is_router) count = uint64_t{router_rows(config.moe.num_experts)} * config.hidden_size;

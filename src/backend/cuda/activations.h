@@ -93,7 +93,8 @@ ChoiceNumbers choice_numbers(const model::ModelConfig& config, const StepLimits&
 inline constexpr size_t kNumbersOfTile = 4;
 
 /// What load_weights takes, but for the gaps between matrices: matrices, embeddings and biases in `dtype`,
-/// norms in f32; or the matrices of layers and head as int8.
-uint64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool int8_weights = false);
+/// norms in f32; or the matrices of layers and head as int8 or int4.
+uint64_t weight_bytes(const model::ModelConfig& config, DType dtype,
+                      std::optional<WeightFormat> quantization = std::nullopt);
 
 }  // namespace quire::backend::cuda

@@ -32,7 +32,7 @@ CudaBackend::CudaBackend(const CudaOptions& options, model::ModelConfig config, 
       shape_(std::move(shape)),
       pool_(options.threads),
       weights_(load_weights(options.model, config_, options.dtype, pool_, stream_.get(),
-                            {.int8 = options.int8_weights})),
+                            {.quantization = options.quantization})),
       gemm_(lt, stream_.get(), options.fast_gemm ? GemmChoice::kFastest : GemmChoice::kSameForAllRows),
       tried_products_(CudaOps::prepare(gemm_, weights_, options.limits)),
       library_version_(lt.GetVersion()) {}
@@ -42,8 +42,8 @@ CudaBackend::~CudaBackend() = default;
 std::string CudaBackend::describe() const {
   const std::string_view dtype = dtype_name(options_.dtype);
   return fmt::format("{} parameters, {} weights and {}K/V on {}{}", with_commas(shape_.num_parameters),
-                     options_.int8_weights ? "int8" : dtype,
-                     options_.int8_weights ? fmt::format("{} ", dtype) : "", device_facts().name,
+                     options_.quantization ? weight_format_name(*options_.quantization) : dtype,
+                     options_.quantization ? fmt::format("{} ", dtype) : "", device_facts().name,
                      tried_products_ ? "" : ", too full to try which matrix products are the fastest");
 }
 
@@ -90,9 +90,12 @@ std::unique_ptr<Executor> CudaBackend::make_executor() {
 }
 
 json::object CudaBackend::kv_facts() const {
-  return {{"dtype", dtype_name(options_.dtype)},   {"device", "cuda"},
-          {"card", device_facts().name},           {"cublaslt", library_version_},
-          {"fast_gemm", options_.fast_gemm},       {"int8_weights", options_.int8_weights},
+  return {{"dtype", dtype_name(options_.dtype)},
+          {"device", "cuda"},
+          {"card", device_facts().name},
+          {"cublaslt", library_version_},
+          {"fast_gemm", options_.fast_gemm},
+          {"quantization", options_.quantization ? weight_format_name(*options_.quantization) : "none"},
           {"kernel_version", kDeviceKernelVersion}};
 }
 

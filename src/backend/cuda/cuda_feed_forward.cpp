@@ -1,5 +1,5 @@
 // CudaOps::feed_forward: one gated network, or the experts that a router chooses for each row; and products
-// with int8.
+// with integers.
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/expert_product.h"
 #include "backend/cuda/gated.h"
@@ -10,13 +10,14 @@ namespace quire::backend::cuda {
 
 using decoder::Rows;
 
-void CudaOps::multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
-                            uint32_t x_choices, const Choices& choices) {
+void CudaOps::multiply_integers(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
+                                uint32_t x_choices, const Choices& choices) {
   check(int8_product({.dtype = dtype_,
                       .out_dtype = out,
                       .x = x,
                       .weights = weights.data,
                       .scales = weights.scales,
+                      .group_scales = weights.group_scales,
                       .bias = weights.bias,
                       .y = y,
                       .rows = rows,
@@ -113,7 +114,7 @@ void CudaOps::choose_experts(const LayerWeights& layer, const void* x, const Cho
 void CudaOps::multiply_choices(const Matrix& weights, const void* x, uint32_t x_choices, void* y,
                                const Choices& choices) {
   if (weights.scales != nullptr) {
-    return multiply_int8(weights, x, y, choices.count, dtype_, x_choices, choices);
+    return multiply_integers(weights, x, y, choices.count, dtype_, x_choices, choices);
   }
   check(expert_product({.dtype = dtype_,
                         .x = x,

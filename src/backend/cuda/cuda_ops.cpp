@@ -310,7 +310,7 @@ void CudaOps::embed(float scale) {
 }
 
 void CudaOps::multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out) {
-  if (weights.scales != nullptr) return multiply_int8(weights, x, y, rows, out, 1, {});
+  if (weights.scales != nullptr) return multiply_integers(weights, x, y, rows, out, 1, {});
   gemm_.multiply({.dtype = dtype_,
                   .out_dtype = out,
                   .x = x,

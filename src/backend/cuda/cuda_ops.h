@@ -143,8 +143,8 @@ class CudaOps final : public decoder::Ops {
   /// it.
   std::optional<FewRowsArgs> by_few_rows(const Matrix& weights, const void* x, void* y) const;
   /// Of rows, or of the choices of rows.
-  void multiply_int8(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
-                     uint32_t x_choices, const Choices& choices);
+  void multiply_integers(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out,
+                         uint32_t x_choices, const Choices& choices);
   void gate(uint32_t rows, uint32_t width);
   const void* multiply_gated(const Matrix& weights, const void* x);
   void choose_experts(const LayerWeights& layer, const void* x, const Choices& choices);

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "tensor/dtype.h"
+#include "tensor/weight_format.h"
 
 namespace quire::backend::cuda {
 
@@ -18,10 +20,11 @@ struct StepLimits {
 };
 
 struct CudaOptions {
-  std::filesystem::path model;      // a directory or a GGUF file
-  uint32_t device = 0;              // as CUDA counts them
-  DType dtype = DType::kBF16;       // of weights, activations and K/V: bf16, f16 or f32
-  bool int8_weights = false;        // the matrices of layers and head are int8; dtype: bf16 or f16
+  std::filesystem::path model;  // a directory or a GGUF file
+  uint32_t device = 0;          // as CUDA counts them
+  DType dtype = DType::kBF16;   // of weights, activations and K/V: bf16, f16 or f32
+  /// Int8 or int4: of the matrices of layers and head. Then dtype is bf16 or f16.
+  std::optional<WeightFormat> quantization;
   StepLimits limits;                // the largest step, and the longest sequence
   double memory_utilization = 0.9;  // how much of the device's memory may be taken, by others too
   bool fast_gemm = false;           // Gemm: the fastest products, whose bits may depend on the batch

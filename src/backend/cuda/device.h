@@ -15,6 +15,9 @@
 #define QUIRE_UNROLL _Pragma("unroll")
 /// Before a loop that is not to be unrolled.
 #define QUIRE_KEEP_LOOP _Pragma("unroll 1")
+/// Before a loop of which so many turns, a constant, are to become one.
+#define QUIRE_UNROLL_BY(turns) QUIRE_PRAGMA(unroll turns)
+#define QUIRE_PRAGMA(text) _Pragma(#text)
 #else
 #include <source_location>
 #define __global__
@@ -23,6 +26,7 @@
 #define __launch_bounds__(...)
 #define QUIRE_UNROLL
 #define QUIRE_KEEP_LOOP
+#define QUIRE_UNROLL_BY(turns)
 #endif
 
 // What kernels use of the device besides single instructions (ptx*.h). nvcc sees CUDA's own names

@@ -1,6 +1,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/expert_product.h"
+#include "backend/cuda/int4_weights.h"
 #include "backend/cuda/int8_product.h"
 #include "backend/cuda/int8_weights.h"
 #include "backend/cuda/lt_product.h"
@@ -15,11 +16,24 @@ constexpr uint32_t kLeftRows = 16;
 constexpr uint32_t kRightRows = 8;
 constexpr uint32_t kPieceBytes = 16;
 
+/// Formats of weights. A row's are in four pieces for each kPiecesK of k: one for each lane that has the row.
+struct Int8 {
+  static constexpr bool kHasGroups = false;
+  static constexpr uint32_t kPiecesK = kInt8Group;
+  __device__ __forceinline__ static uint32_t row_bytes(uint32_t k) { return int8_row_bytes(k); }
+};
+struct Int4 {
+  static constexpr bool kHasGroups = true;
+  static constexpr uint32_t kPiecesK = kInt4Stretch;
+  __device__ __forceinline__ static uint32_t row_bytes(uint32_t k) { return int4_row_bytes(k); }
+};
+
 /// What a block of threads computes and how: its warps divide the columns of y, and the rows of a tile; a
 /// warp has so many times the columns and rows of a product. It goes along k by stages.
-template <uint32_t kColumnWarps_, uint32_t kRowWarps_, uint32_t kLeft_, uint32_t kRight_, uint32_t kStageK_,
-          uint32_t kStages_>
+template <class Weights_, uint32_t kColumnWarps_, uint32_t kRowWarps_, uint32_t kLeft_, uint32_t kRight_,
+          uint32_t kStageK_, uint32_t kStages_>
 struct Shape {
+  using Weights = Weights_;
   static constexpr uint32_t kColumnWarps = kColumnWarps_;
   static constexpr uint32_t kThreads = kColumnWarps * kRowWarps_ * kWarp;
   static constexpr uint32_t kLeft = kLeft_;
@@ -28,16 +42,32 @@ struct Shape {
   static constexpr uint32_t kRows = kRowWarps_ * kRight * kRightRows;
   static constexpr uint32_t kStageK = kStageK_;
   static constexpr uint32_t kStages = kStages_;
-  static constexpr uint32_t kWeightBytes = kColumns * kStageK;  // of a stage
-  static constexpr uint32_t kStageBytes = kWeightBytes + kRows * kStageK * 2;
-  static_assert(kStageK % kInt8Group == 0);
+  /// Turns of 32 of k that become one. With many results in registers there is no room for more.
+  static constexpr uint32_t kPartsAtOnce = kLeft * kRight > 4 ? 1 : Weights::kPiecesK / 32;
+  // Of a stage there are weights, the scales of their groups, and x.
+  static constexpr uint32_t kWeightRow = kStageK / Weights::kPiecesK * 4 * kPieceBytes;
+  static constexpr uint32_t kScaleRow = Weights::kHasGroups ? kStageK / kInt4Scaled : 0;
+  static constexpr uint32_t kScalesAt = kColumns * kWeightRow;
+  static constexpr uint32_t kXAt = kScalesAt + kColumns * kScaleRow;
+  static constexpr uint32_t kStageBytes = kXAt + kRows * kStageK * 2;
+  static_assert(kStageK % Weights::kPiecesK == 0 && kXAt % kPieceBytes == 0);
 };
 /// Up to eight rows: as few_rows(), one warp for 16 columns, so that there are many blocks. Rows of one tile
 /// and few columns; and many columns or rows.
-using FewRows = Shape<1, 1, 1, 1, 256, 6>;
-using FewColumns = Shape<2, 2, 1, 4, 128, 4>;
-using ManyColumns = Shape<4, 1, 2, 8, 64, 4>;
-static_assert(FewRows::kRows == kSmallTile && ManyColumns::kRows == kLargeTile);
+template <class Weights>
+struct Shapes {
+  using FewRows = Shape<Weights, 1, 1, 1, 1, 256, 6>;
+  using FewColumns = Shape<Weights, 2, 2, 1, 4, 128, 4>;
+  using ManyColumns = Shape<Weights, 4, 1, 2, 8, 64, 4>;
+};
+/// As many bytes of weights on their way.
+template <>
+struct Shapes<Int4> {
+  using FewRows = Shape<Int4, 1, 1, 1, 1, 256, 12>;
+  using FewColumns = Shape<Int4, 2, 2, 1, 4, 128, 4>;
+  using ManyColumns = Shape<Int4, 4, 1, 2, 8, 128, 3>;
+};
+static_assert(Shapes<Int8>::FewRows::kRows == kSmallTile && Shapes<Int8>::ManyColumns::kRows == kLargeTile);
 /// Blocks with many columns below which blocks have few: as many as a large device has multiprocessors.
 constexpr uint32_t kEnoughBlocks = 128;
 
@@ -49,13 +79,14 @@ struct BlockRing {
 };
 template <class Of>
 using RingFor =
-    BlockRing<Of::kThreads, Of::kStages, Of::kStages * Of::kStageBytes, (Of::kStages - 1) * Of::kWeightBytes>;
+    BlockRing<Of::kThreads, Of::kStages, Of::kStages * Of::kStageBytes, (Of::kStages - 1) * Of::kXAt>;
 
 /// Rows of a stage in shared memory without gaps. Pieces of weights lie such that those of two rows with one
 /// l / 4 are in different banks, pieces of x such that those of eight rows are.
 template <class Of>
 __device__ __forceinline__ uint32_t weights_at(uint32_t row, uint32_t piece) {
-  return row * Of::kStageK + (Of::kStageK > kInt8Group ? piece ^ row % 2 * 4 : piece) * kPieceBytes;
+  return row * Of::kWeightRow +
+         (Of::kWeightRow > 4 * kPieceBytes ? piece ^ row % 2 * 4 : piece) * kPieceBytes;
 }
 template <class Of>
 __device__ __forceinline__ uint32_t x_at(uint32_t row, uint32_t piece) {
@@ -65,7 +96,8 @@ __device__ __forceinline__ uint32_t x_at(uint32_t row, uint32_t piece) {
 template <class T>
 struct Args {
   const T* x;
-  const int8_t* weights;
+  const unsigned char* weights;
+  const int8_t* group_scales;
   const float* scales;
   const T* bias;
   void* y;
@@ -91,12 +123,13 @@ struct Copies {
   static constexpr uint32_t kTurns = kRows / kRowsOfTurn;
   static_assert(kRows % kRowsOfTurn == 0);
 
-  const unsigned char* from[kTurns];  // the thread's pieces of the next stage
-  uint32_t next;                      // how far they lie behind the beginning of their rows
+  const unsigned char* matrix;
+  uint32_t rows[kTurns];  // of it, of which the thread has pieces
+  uint32_t next;          // how far those of the next stage lie behind the beginning of their rows
   uint32_t bytes;
 
-  __device__ __forceinline__ explicit Copies(uint32_t row_bytes)
-      : next(piece() * kPieceBytes), bytes(row_bytes) {}
+  __device__ __forceinline__ Copies(const void* from, uint32_t row_bytes)
+      : matrix(static_cast<const unsigned char*>(from)), next(piece() * kPieceBytes), bytes(row_bytes) {}
   __device__ __forceinline__ static uint32_t piece() { return thread_x() % kPieces; }
   __device__ __forceinline__ static uint32_t row(uint32_t turn) {
     return turn * kRowsOfTurn + thread_x() / kPieces;
@@ -105,7 +138,7 @@ struct Copies {
   /// Behind the end of a row are zeros.
   __device__ __forceinline__ void copy(unsigned char* to, uint32_t turn) const {
     if (next < bytes) {
-      copy_async(to, from[turn] + next, kPieceBytes);
+      copy_async(to, matrix + size_t{rows[turn]} * bytes + next, kPieceBytes);
     } else {
       ptx::store_shared_128(to, {});
     }
@@ -113,18 +146,23 @@ struct Copies {
 };
 
 template <class Of, class T>
-class WeightCopies : Copies<Of, Of::kColumns, Of::kStageK> {
-  using Base = Copies<Of, Of::kColumns, Of::kStageK>;
+class WeightCopies : Copies<Of, Of::kColumns, Of::kWeightRow> {
+  using Base = Copies<Of, Of::kColumns, Of::kWeightRow>;
+  using Weights = typename Of::Weights;
 
  public:
   __device__ __forceinline__ WeightCopies(const Args<T>& args, uint32_t expert, uint32_t first_column)
-      : Base(int8_row_bytes(args.k)) {
-    const auto* matrix =
-        reinterpret_cast<const unsigned char*>(args.weights) + size_t{expert} * args.n * this->bytes;
+      : Base(args.weights + size_t{expert} * args.n * Weights::row_bytes(args.k),
+             Weights::row_bytes(args.k)) {
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
       const uint32_t column = first_column + Base::row(turn);
-      this->from[turn] = matrix + size_t{column < args.n ? column : args.n - 1} * this->bytes;
+      this->rows[turn] = column < args.n ? column : args.n - 1;
+    }
+    if constexpr (Weights::kHasGroups) {
+      static_assert(Of::kThreads >= Of::kColumns && Of::kColumns % kScaleRows == 0);
+      scales_from_ = args.group_scales + expert * int4_scale_bytes(args.n, args.k) +
+                     int4_scale_place(scaled_column(args.n, first_column), 0, args.k);
     }
   }
   __device__ __forceinline__ void begin(unsigned char* stage) {
@@ -132,8 +170,30 @@ class WeightCopies : Copies<Of, Of::kColumns, Of::kStageK> {
     for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
       this->copy(stage + weights_at<Of>(Base::row(turn), Base::piece()), turn);
     }
-    this->next += Of::kStageK;
+    this->next += Of::kWeightRow;
+    if constexpr (Weights::kHasGroups) {
+      constexpr uint32_t kOfRow =
+          kScalesTogether / Of::kScaleRow;  // stages that take scales that lie together
+      static_assert(kScalesTogether % Of::kScaleRow == 0);
+      if (thread_x() < Of::kColumns) {
+        copy_async(
+            stage + Of::kScalesAt + thread_x() * Of::kScaleRow,
+            scales_from_ + stage_ / kOfRow * kScaleRows * kScalesTogether + stage_ % kOfRow * Of::kScaleRow,
+            Of::kScaleRow);
+      }
+      ++stage_;
+    }
   }
+
+ private:
+  /// The one whose scales this thread copies.
+  __device__ __forceinline__ static uint32_t scaled_column(uint32_t n, uint32_t first_column) {
+    const uint32_t column = first_column + thread_x() % Of::kColumns;
+    return column < n ? column : n - 1;
+  }
+
+  const int8_t* scales_from_ = nullptr;
+  uint32_t stage_ = 0;
 };
 
 template <class Of, class T>
@@ -142,27 +202,26 @@ class XCopies : Copies<Of, Of::kRows, Of::kStageK * 2> {
 
  public:
   __device__ __forceinline__ XCopies(const Args<T>& args, const RowTile& tile)
-      : Base(args.k * 2), rows_(tile.count) {
+      : Base(args.x, args.k * 2), count_(tile.count) {
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
-      const uint32_t i = Base::row(turn) < rows_ ? Base::row(turn) : 0;
-      this->from[turn] =
-          reinterpret_cast<const unsigned char*>(args.x) + size_t{tile.row(i) / args.x_choices} * this->bytes;
+      const uint32_t i = Base::row(turn) < count_ ? Base::row(turn) : 0;
+      this->rows[turn] = tile.row(i) / args.x_choices;
     }
   }
   /// Only the rows that there are.
   __device__ __forceinline__ void begin(unsigned char* stage) {
     QUIRE_UNROLL
     for (uint32_t turn = 0; turn < Base::kTurns; ++turn) {
-      if (Base::row(turn) < rows_) {
-        this->copy(stage + Of::kWeightBytes + x_at<Of>(Base::row(turn), Base::piece()), turn);
+      if (Base::row(turn) < count_) {
+        this->copy(stage + Of::kXAt + x_at<Of>(Base::row(turn), Base::piece()), turn);
       }
     }
     this->next += Of::kStageK * 2;
   }
 
  private:
-  uint32_t rows_;
+  uint32_t count_;
 };
 
 /// Two bytes of a word as elements, the first of which is the lower.
@@ -172,9 +231,69 @@ __device__ __forceinline__ uint32_t widened(uint32_t word, uint32_t pair) {
   return pack_pair<T>(byte(pair * 2), byte(pair * 2 + 1));
 }
 
+/// The elements of 32 of k that a lane has of a column: of two products, two halves each.
+struct Elements {
+  uint32_t words[2][2];
+};
+
+/// A lane's weights of a column, a piece of them: next() gives those of 32 of k after the other.
+template <class Weights, class T>
+struct Column;
+
+template <class T>
+struct Column<Int8, T> {
+  ptx::Vec128 piece;
+
+  template <class Of>
+  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t group) {
+    piece = ptx::load_shared_128(stage + weights_at<Of>(column, group * 4 + thread_x() % 4));
+  }
+  __device__ __forceinline__ Elements next() {
+    const uint32_t first = piece.words[0];
+    const uint32_t second = piece.words[1];
+    piece.words[0] = piece.words[2];
+    piece.words[1] = piece.words[3];
+    return {{{widened<T>(first, 0), widened<T>(first, 1)}, {widened<T>(second, 0), widened<T>(second, 1)}}};
+  }
+};
+
+/// A nibble is the lowest bits of 128 or 1,024 and itself, as a number of T. That times the group's scale,
+/// less the same with 8 and all that was added to the nibble: 17 or 129 times a scale of four bits, times a
+/// power of 2. All these are exact, the result too, and fused so is their difference.
+template <class T>
+struct Column<Int4, T> {
+  static constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
+  static constexpr uint32_t kAddedBits = kIsBf16 ? 0x43004300 : 0x64006400;
+  static constexpr float kAdded = kIsBf16 ? 128.0F + 8.0F : 1024.0F + 8.0F;
+  ptx::Vec128 piece;
+  uint32_t scales;
+
+  template <class Of>
+  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t group) {
+    piece = ptx::load_shared_128(stage + weights_at<Of>(column, group * 4 + thread_x() % 4));
+    scales = *reinterpret_cast<const uint32_t*>(stage + Of::kScalesAt + column * Of::kScaleRow +
+                                                group * (kInt4Stretch / kInt4Scaled));
+  }
+  __device__ __forceinline__ Elements next() {
+    const auto scale = static_cast<float>(static_cast<int8_t>(scales));
+    const uint32_t word = piece.words[0];
+    QUIRE_UNROLL
+    for (uint32_t i = 0; i < 3; ++i) piece.words[i] = piece.words[i + 1];
+    scales >>= 8;
+    const uint32_t scale_pair = pack_pair<T>(scale, scale);
+    const uint32_t less_pair = pack_pair<T>(scale * -kAdded, scale * -kAdded);
+    const auto pair = [&](uint32_t i) {
+      const uint32_t nibbles = word >> (i * 4) & 0x000f000f;
+      return ptx::fused_pair<T>(nibbles | kAddedBits, scale_pair, less_pair);
+    };
+    return {{{pair(0), pair(1)}, {pair(2), pair(3)}}};
+  }
+};
+
 /// A warp's part of the block's results, before they are scaled.
 template <class Of, class T>
 struct WarpSums {
+  using Weights = typename Of::Weights;
   ptx::Accumulator at[Of::kLeft][Of::kRight] = {};
 
   __device__ __forceinline__ static uint32_t first_column() {
@@ -188,33 +307,36 @@ struct WarpSums {
   __device__ __forceinline__ void add(const unsigned char* stage, uint32_t rows) {
     const uint32_t lane = thread_x() % kWarp;
     QUIRE_UNROLL
-    for (uint32_t group = 0; group < Of::kStageK / kInt8Group; ++group) {
-      ptx::Matrices left[Of::kLeft][4];
+    for (uint32_t group = 0; group < Of::kStageK / Weights::kPiecesK; ++group) {
+      Column<Weights, T> columns[Of::kLeft][2];
       QUIRE_UNROLL
       for (uint32_t i = 0; i < Of::kLeft; ++i) {
         const uint32_t column = first_column() + i * kLeftRows + lane / 4;
-        const uint32_t piece = group * 4 + lane % 4;
-        const ptx::Vec128 low = ptx::load_shared_128(stage + weights_at<Of>(column, piece));
-        const ptx::Vec128 high = ptx::load_shared_128(stage + weights_at<Of>(column + 8, piece));
-        QUIRE_UNROLL
-        for (uint32_t s = 0; s < 4; ++s) {
-          left[i][s] = {{widened<T>(low.words[s], 0), widened<T>(high.words[s], 0),
-                         widened<T>(low.words[s], 1), widened<T>(high.words[s], 1)}};
-        }
+        columns[i][0].template load<Of>(stage, column, group);
+        columns[i][1].template load<Of>(stage, column + 8, group);
       }
-      QUIRE_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) {
+      QUIRE_UNROLL_BY(Of::kPartsAtOnce)
+      for (uint32_t part = 0; part < Weights::kPiecesK / 32; ++part) {
+        ptx::Matrices left[Of::kLeft][2];
+        QUIRE_UNROLL
+        for (uint32_t i = 0; i < Of::kLeft; ++i) {
+          Elements low = columns[i][0].next();
+          const Elements high = columns[i][1].next();
+          QUIRE_UNROLL
+          for (uint32_t p = 0; p < 2; ++p) {
+            left[i][p] = {{low.words[p][0], high.words[p][0], low.words[p][1], high.words[p][1]}};
+          }
+        }
         QUIRE_UNROLL
         for (uint32_t r = 0; r < Of::kRight; ++r) {
           const uint32_t wanted = first_row() + r * kRightRows + lane % 8;
           const uint32_t row = wanted < rows ? wanted : rows - 1;
-          const uint32_t piece = group * 8 + half * 4 + lane / 8;
-          const ptx::Matrices right =
-              ptx::load_matrices<false>(stage + Of::kWeightBytes + x_at<Of>(row, piece));
+          const uint32_t piece = group * (Weights::kPiecesK / 8) + part * 4 + lane / 8;
+          const ptx::Matrices right = ptx::load_matrices<false>(stage + Of::kXAt + x_at<Of>(row, piece));
           QUIRE_UNROLL
           for (uint32_t i = 0; i < Of::kLeft; ++i) {
-            ptx::multiply_add<T>(at[i][r], left[i][half * 2], right.words[0], right.words[1]);
-            ptx::multiply_add<T>(at[i][r], left[i][half * 2 + 1], right.words[2], right.words[3]);
+            ptx::multiply_add<T>(at[i][r], left[i][0], right.words[0], right.words[1]);
+            ptx::multiply_add<T>(at[i][r], left[i][1], right.words[2], right.words[3]);
           }
         }
       }
@@ -323,8 +445,11 @@ LaunchError launch_tiles(Args<T> args, uint32_t tiles, Stream stream) {
   return launch("int8_product", shape, int8_product_kernel<T, Out, Of, Ring>, args);
 }
 
-template <class T, class Out>
+template <class Weights, class T, class Out>
 LaunchError launch_for_rows(Args<T> args, uint32_t num_experts, Stream stream) {
+  using FewRows = typename Shapes<Weights>::FewRows;
+  using FewColumns = typename Shapes<Weights>::FewColumns;
+  using ManyColumns = typename Shapes<Weights>::ManyColumns;
   if (args.chosen != nullptr) {
     const uint32_t in_tile = tile_choices(args.rows, num_experts);
     const auto tiles =
@@ -341,10 +466,11 @@ LaunchError launch_for_rows(Args<T> args, uint32_t num_experts, Stream stream) {
                                 : launch_tiles<ManyColumns, T, Out>(args, tiles, stream);
 }
 
-template <class T>
+template <class Weights, class T>
 LaunchError launch_for_result(const Int8ProductArgs& args, Stream stream) {
   const Args<T> typed{.x = static_cast<const T*>(args.x),
-                      .weights = static_cast<const int8_t*>(args.weights),
+                      .weights = static_cast<const unsigned char*>(args.weights),
+                      .group_scales = args.group_scales,
                       .scales = args.scales,
                       .bias = static_cast<const T*>(args.bias),
                       .y = args.y,
@@ -357,15 +483,21 @@ LaunchError launch_for_result(const Int8ProductArgs& args, Stream stream) {
                       .chosen = args.chosen,
                       .order = args.order,
                       .tiles = args.tiles};
-  return args.out_dtype == DType::kF32 ? launch_for_rows<T, float>(typed, args.num_experts, stream)
-                                       : launch_for_rows<T, T>(typed, args.num_experts, stream);
+  return args.out_dtype == DType::kF32 ? launch_for_rows<Weights, T, float>(typed, args.num_experts, stream)
+                                       : launch_for_rows<Weights, T, T>(typed, args.num_experts, stream);
+}
+
+template <class T>
+LaunchError launch_for_weights(const Int8ProductArgs& args, Stream stream) {
+  return args.group_scales == nullptr ? launch_for_result<Int8, T>(args, stream)
+                                      : launch_for_result<Int4, T>(args, stream);
 }
 
 }  // namespace
 
 LaunchError int8_product(const Int8ProductArgs& args, Stream stream) {
-  return args.dtype == DType::kF16 ? launch_for_result<F16>(args, stream)
-                                   : launch_for_result<Bf16>(args, stream);
+  return args.dtype == DType::kF16 ? launch_for_weights<F16>(args, stream)
+                                   : launch_for_weights<Bf16>(args, stream);
 }
 
 }  // namespace quire::backend::cuda

@@ -14,14 +14,18 @@ namespace quire::backend::cuda {
 ///
 /// With experts (`chosen` not null) rows of y are choices: choice c multiplies x[c / x_choices] by the matrix
 /// and the scales of expert chosen[c].
+///
+/// With group_scales weights are of int4, that is, weights[i, j] is an integer of four bits times a scale of
+/// 32 neighbours, as int4_weights.h has both.
 struct Int8ProductArgs {
   DType dtype;          // of x and bias: f16 or bf16
   DType out_dtype;      // of y: the same, or f32
   const void* x;        // [rows / x_choices, k]
   const void* weights;  // [n] rows of int8, as int8_weights.h has them; [num_experts, n] of them with experts
   const float* scales;  // [n], or [num_experts, n]
-  const void* bias;     // [n] or null; null with experts
-  void* y;              // [rows, n]
+  const int8_t* group_scales = nullptr;  // of a matrix; of num_experts one behind the other
+  const void* bias;                      // [n] or null; null with experts
+  void* y;                               // [rows, n]
   uint32_t rows;
   uint32_t n;  // a multiple of 8, unless y is f32
   uint32_t k;  // a multiple of 8
@@ -33,9 +37,10 @@ struct Int8ProductArgs {
   const ExpertTile* tiles = nullptr;
 };
 
-/// A product with weights of int8: these are exact in f16 and bf16, and a sum goes along k from one 16 to the
-/// next, within them as the device's mma.m16n8k16 does, whatever the number of rows; then it is multiplied by
-/// the scale, and the bias is added. So a row's bits depend on that row of x alone. Without experts, weights
+/// A product with weights of int8 or int4: these are exact in f16 and bf16, and a sum goes along k from one
+/// 16 to the next, within them as the device's mma.m16n8k16 does, whatever the number of rows; then it is
+/// multiplied by the scale, and the bias is added. So a row's bits depend on that row of x alone, and weights
+/// of int4 give the same as those that they stand for of int8. Without experts, weights
 /// are read before earlier work of the stream is complete: nobody may write them while a model runs.
 [[nodiscard]] LaunchError int8_product(const Int8ProductArgs& args, Stream stream);
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "backend/cuda/element.h"
 #include "backend/cuda/ptx.h"
 
-// The instructions of the tensor cores, as in ptx.h: all lanes of a warp carry out each together.
+// The instructions of the tensor cores, as in ptx.h, which all lanes of a warp carry out together; and those
+// that make what goes in and take what comes out.
 namespace quire::backend::cuda::ptx {
 
 /// Four matrices of 8 x 8 elements of 16 bits, as a warp holds them: of matrix i, words[i] of lane l has row
@@ -105,6 +107,25 @@ __device__ __forceinline__ void multiply_add(Accumulator& c, const Matrices& a, 
   HostOperands all[kWarp];
   host::gather(&own, sizeof(own), all);
   host_multiply_add<T>(c, all, host::thread() % kWarp);
+#endif
+}
+
+/// "Half Precision Floating Point Instructions: fma". a b + c of both elements of words, each rounded once;
+/// the host is sure of it where f32 holds a b + c. T is Bf16 or F16.
+template <class T>
+__device__ __forceinline__ uint32_t fused_pair(uint32_t a, uint32_t b, uint32_t c) {
+#ifdef __CUDACC__
+  uint32_t d;
+  if constexpr (std::is_same_v<T, Bf16>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  }
+  return d;
+#else
+  const auto half = [](uint32_t word) { return to_float(T{static_cast<uint16_t>(word)}); };
+  return pack_pair<T>(std::fma(half(a), half(b), half(c)),
+                      std::fma(half(a >> 16), half(b >> 16), half(c >> 16)));
 #endif
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "backend/cuda/arena.h"
+#include "backend/cuda/int4_weights.h"
 #include "backend/cuda/int8_weights.h"
 #include "backend/cuda/route.h"
 #include "backend/cuda/staging.h"
@@ -44,19 +45,72 @@ void convert(const TensorView& from, size_t first, size_t count, DType dtype, fl
   }
 }
 
-/// Rows [first, first + count) of a matrix of k columns as int8, and their scales.
-void quantize(const TensorView& from, size_t first, size_t count, uint32_t k, std::byte* to, float* scales) {
-  std::vector<float> row(k);
-  std::vector<int8_t> integers(k);
-  const size_t bytes = int8_row_bytes(k);
-  std::memset(to, 0, count * bytes);
-  for (size_t i = 0; i < count; ++i, to += bytes) {
-    for (uint32_t j = 0; j < k; ++j) row[j] = element_as_f32(from, (first + i) * k + j);
-    scales[i] = kernels::quantize_int8(row.data(), integers.data(), k);
-    if (std::isnan(scales[i])) continue;  // there are no integers
-    for (uint32_t j = 0; j < k; ++j) to[int8_place(j)] = static_cast<std::byte>(integers[j]);
+/// The scales of a matrix of integers, or of one of each expert.
+struct IntegerScales {
+  std::vector<float> of_rows;
+  std::vector<int8_t> of_groups;  // with int4
+};
+
+/// How the rows of a matrix of k columns become integers.
+class RowQuantizer {
+ public:
+  /// `rows` have scales of groups of their own: a matrix, of which there may be several.
+  RowQuantizer(WeightFormat format, uint32_t rows, uint32_t k)
+      : is_int4_(format == WeightFormat::kInt4), rows_(rows), k_(k) {}
+
+  uint32_t k() const { return k_; }
+  size_t rows_at_once() const { return is_int4_ ? kernels::kInt4Rows : 1; }
+  size_t row_bytes() const { return is_int4_ ? int4_row_bytes(k_) : int8_row_bytes(k_); }
+  size_t group_bytes() const { return is_int4_ ? int4_scale_bytes(rows_, k_) : 0; }
+
+  /// Rows [first, first + count) of `from`, which are as many from row `row` on of all.
+  void quantize(const TensorView& from, size_t first, size_t count, size_t row, std::byte* to,
+                IntegerScales& scales) const {
+    std::memset(to, 0, count * row_bytes());
+    std::vector<float> values(rows_at_once() * k_);
+    for (size_t done = 0; done < count; done += rows_at_once()) {
+      const size_t some = std::min(rows_at_once(), count - done);
+      for (size_t i = 0; i < some * k_; ++i) values[i] = element_as_f32(from, (first + done) * k_ + i);
+      std::byte* const rows_to = to + done * row_bytes();
+      float* const row_scales = scales.of_rows.data() + row + done;
+      is_int4_ ? as_int4(values, some, rows_to, row_scales, row + done, scales.of_groups)
+               : as_int8(values, rows_to, *row_scales);
+    }
   }
-}
+
+ private:
+  void as_int8(const std::vector<float>& values, std::byte* to, float& scale) const {
+    std::vector<int8_t> integers(k_);
+    scale = kernels::quantize_int8(values.data(), integers.data(), k_);
+    if (std::isnan(scale)) return;  // there are no integers
+    for (uint32_t j = 0; j < k_; ++j) to[int8_place(j)] = static_cast<std::byte>(integers[j]);
+  }
+
+  void as_int4(const std::vector<float>& values, size_t count, std::byte* to, float* scales, size_t row,
+               std::vector<int8_t>& group_scales) const {
+    const size_t groups = (k_ + kInt4Scaled - 1) / kInt4Scaled;
+    std::vector<int8_t> integers(count * k_);
+    std::vector<int8_t> of_groups(count * groups);
+    kernels::quantize_int4_rows(values.data(), count, k_, integers.data(), of_groups.data(), scales);
+    for (size_t i = 0; i < count; ++i, to += row_bytes()) {
+      for (uint32_t j = 0; j < k_; ++j) {
+        const uint32_t nibble = int4_place(j);
+        to[nibble / 2] |= static_cast<std::byte>((integers[i * k_ + j] + 8) << nibble % 2 * 4);
+      }
+      const size_t of_all = row + i;
+      int8_t* const of_matrix = group_scales.data() + of_all / rows_ * group_bytes();
+      for (uint32_t group = 0; group < groups; ++group) {
+        const auto in_matrix = static_cast<uint32_t>(of_all % rows_);
+        of_matrix[int4_scale_place(in_matrix, group * kInt4Scaled, k_)] = of_groups[i * groups + group];
+      }
+    }
+  }
+
+  bool is_int4_;
+  uint32_t rows_;
+  uint32_t k_;
+};
+static_assert(kInt4Scaled == kernels::kInt4Group);
 
 /// Goes over the tensors in a fixed order and gives each its place. Without `staging` that is all, so that
 /// the first of two rounds says how much memory there must be.
@@ -71,13 +125,13 @@ class Loader {
         dtype_(dtype),
         pool_(pool),
         stream_(stream),
-        int8_(options.int8),
+        quantization_(options.quantization),
         staged_(options.staged),
         base_(base),
         staging_(staging) {}
 
   size_t bytes() const { return bytes_; }
-  /// Of the largest tensor, and of the largest row of int8.
+  /// Of the largest tensor, and of the largest row of integers.
   size_t most_bytes() const { return most_bytes_; }
   size_t most_row_bytes() const { return most_row_bytes_; }
 
@@ -88,7 +142,7 @@ class Loader {
     out.layers.clear();
     for (uint32_t index = 0; index < config_.num_layers; ++index) out.layers.push_back(layer(index));
     out.final_norm = norm(names_.of(names_.tensors.final_norm));
-    out.head = config_.tie_embeddings && !int8_
+    out.head = config_.tie_embeddings && !quantization_
                    ? embedding
                    : product({config_.tie_embeddings ? embeddings : names_.head(false)});
   }
@@ -138,7 +192,7 @@ class Loader {
       for (const std::string_view part : parts)
         weights.push_back(names_.expert(index, expert, part) + ".weight");
     }
-    Matrix out = product(weights);
+    Matrix out = product(weights, config_.moe.num_experts);
     out.n /= config_.moe.num_experts;
     return out;
   }
@@ -169,31 +223,45 @@ class Loader {
     return out;
   }
 
-  /// One that most of the work is with, which may be int8.
-  Matrix product(const std::vector<std::string>& tensors) {
-    if (!int8_) return matrix(tensors);
+  /// One that most of the work is with, which may be integers; or as many as `matrices`, one behind the
+  /// other.
+  Matrix product(const std::vector<std::string>& tensors, uint32_t matrices = 1) {
+    if (!quantization_) return matrix(tensors);
     Matrix out = shape_of(tensors);
-    const size_t row = int8_row_bytes(out.k);
-    std::vector<float> scales(staging_ != nullptr ? out.n : 0);
+    const RowQuantizer quantizer(*quantization_, out.n / matrices, out.k);
+    const size_t row = quantizer.row_bytes();
+    IntegerScales scales;
+    if (staging_ != nullptr) {
+      scales.of_rows.resize(out.n);
+      scales.of_groups.resize(matrices * quantizer.group_bytes());
+    }
     const size_t first = bytes_;
     size_t done = 0;
     for (const std::string& name : tensors) {
       const auto rows = static_cast<size_t>(file_.at(name).shape[0]);
-      if (staging_ != nullptr) copy_int8(name, out.k, base_ + bytes_, scales.data() + done);
+      if (staging_ != nullptr) copy_integers(name, quantizer, done, base_ + bytes_, scales);
       bytes_ += rows * row;
       most_bytes_ = std::max(most_bytes_, rows * row);
       done += rows;
     }
     most_row_bytes_ = std::max(most_row_bytes_, row);
     align();
-    if (base_ != nullptr) {
-      out.data = base_ + first;
-      out.scales = reinterpret_cast<const float*>(base_ + bytes_);
+    if (base_ != nullptr) out.data = base_ + first;
+    out.scales = reinterpret_cast<const float*>(
+        put_scales(std::as_bytes(std::span(scales.of_rows)), size_t{out.n} * sizeof(float)));
+    if (quantizer.group_bytes() > 0) {
+      out.group_scales = reinterpret_cast<const int8_t*>(
+          put_scales(std::as_bytes(std::span(scales.of_groups)), matrices * quantizer.group_bytes()));
     }
-    if (staging_ != nullptr) copy_scales(scales);
-    bytes_ += size_t{out.n} * sizeof(float);
-    align();
     return out;
+  }
+
+  const std::byte* put_scales(std::span<const std::byte> scales, size_t bytes) {
+    const std::byte* const to = base_ == nullptr ? nullptr : base_ + bytes_;
+    if (staging_ != nullptr) copy_scales(scales);
+    bytes_ += bytes;
+    align();
+    return to;
   }
 
   const float* layer_norm(uint32_t index, std::string_view tensor) {
@@ -237,32 +305,34 @@ class Loader {
     }
   }
 
-  /// Likewise, whole rows at a time.
-  void copy_int8(const std::string& name, uint32_t k, std::byte* to, float* scales) {
+  /// Likewise, whole rows at a time, which are from `done` on those of the matrix.
+  void copy_integers(const std::string& name, const RowQuantizer& quantizer, size_t done, std::byte* to,
+                     IntegerScales& scales) {
     const formats::LoadedTensor tensor = file_.load(name, DType::kF32, pool_);
     const TensorView& view = tensor.view();
-    const size_t row = int8_row_bytes(k);
-    const size_t rows = view.num_elements() / k;
+    const size_t row = quantizer.row_bytes();
+    const size_t rows = view.num_elements() / quantizer.k();
     const size_t at_once = std::max<size_t>(1, staged_ / row);
     for (size_t first = 0; first < rows; first += at_once) {
       const size_t count = std::min(at_once, rows - first);
       std::byte* piece = staging_->take();
-      pool_.parallel_for(count, kGrain / k + 1, [&](size_t begin, size_t end, uint32_t) {
-        quantize(view, first + begin, end - begin, k, piece + begin * row, scales + first + begin);
+      const size_t grain = std::max(kGrain / quantizer.k() + 1, quantizer.rows_at_once());
+      pool_.parallel_for(count, grain, [&](size_t begin, size_t end, uint32_t) {
+        quantizer.quantize(view, first + begin, end - begin, done + first + begin, piece + begin * row,
+                           scales);
       });
       staging_->copy(to + first * row, count * row, stream_);
     }
   }
 
   /// To where the next tensor would be.
-  void copy_scales(std::span<const float> scales) {
+  void copy_scales(std::span<const std::byte> scales) {
     std::byte* to = base_ + bytes_;
-    const size_t at_once = staged_ / sizeof(float);
     while (!scales.empty()) {
-      const std::span<const float> some = scales.first(std::min(at_once, scales.size()));
-      std::memcpy(staging_->take(), some.data(), some.size_bytes());
-      staging_->copy(to, some.size_bytes(), stream_);
-      to += some.size_bytes();
+      const std::span<const std::byte> some = scales.first(std::min(staged_, scales.size()));
+      std::memcpy(staging_->take(), some.data(), some.size());
+      staging_->copy(to, some.size(), stream_);
+      to += some.size();
       scales = scales.subspan(some.size());
     }
   }
@@ -274,7 +344,7 @@ class Loader {
   DType dtype_;
   ThreadPool& pool_;
   Stream stream_;
-  bool int8_;
+  std::optional<WeightFormat> quantization_;
   size_t staged_;
   std::byte* base_;
   Staging* staging_;

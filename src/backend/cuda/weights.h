@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "backend/cuda/runtime.h"
@@ -9,14 +10,17 @@
 #include "base/thread_pool.h"
 #include "model/config.h"
 #include "tensor/dtype.h"
+#include "tensor/weight_format.h"
 
 namespace quire::backend::cuda {
 
 /// A weight matrix [n, k] on the device, row-major, with the bias [n] of its outputs or null. With scales its
-/// numbers are int8 as int8_weights.h has them, else those of the model.
+/// numbers are int8 as int8_weights.h has them, with scales of groups too int4 as int4_weights.h has them,
+/// else those of the model.
 struct Matrix {
   const void* data = nullptr;
   const float* scales = nullptr;  // [n]
+  const int8_t* group_scales = nullptr;
   const void* bias = nullptr;
   uint32_t n = 0;
   uint32_t k = 0;
@@ -39,24 +43,26 @@ struct LayerWeights {
 };
 
 /// A model's weights on the device, in one allocation: embeddings, routers and biases in one number type, and
-/// so are the other matrices or else int8.
+/// so are the other matrices, or else int8 or int4.
 struct ModelWeights {
   DType dtype = DType::kBF16;
   DeviceBuffer memory;
   const void* embedding = nullptr;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;  // [hidden]
-  Matrix head;                        // [vocab, hidden]; the embeddings if they are tied and not int8
+  Matrix head;                        // [vocab, hidden]; the embeddings if they are tied and not quantized
 };
 
 struct WeightOptions {
-  bool int8 = false;                 // matrices of the layers, without routers, and the head
+  /// Int8 or int4: of the matrices of the layers, without routers, and of the head.
+  std::optional<WeightFormat> quantization;
   size_t staged = size_t{32} << 20;  // bytes that the host converts while the device copies those before
 };
 
 /// `model`: a directory or a GGUF file, whose quantized matrices are expanded. Determines the head, then
-/// copies all tensors as `dtype`: f32, f16 or bf16, from the mapped file through pinned memory. A row of int8
-/// is rounded as kernels::quantize_int8 does; its scale is NaN if a weight is not finite. Throws Error naming
+/// copies all tensors as `dtype`: f32, f16 or bf16, from the mapped file through pinned memory. Rows
+/// of int8 and int4 are rounded as kernels::quantize_int8() and quantize_int4() do; a row's scale is NaN if a
+/// weight is not finite. Throws Error naming
 /// file and tensor, or if the device has too little memory.
 ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config, DType dtype,
                           ThreadPool& pool, Stream stream, const WeightOptions& options = {});
