@@ -148,7 +148,8 @@ def reference(name, last=False):
 
 
 EXIT_STATUS = """.SH EXIT STATUS
-0: success. 1: the command failed; a line on standard error says why. 2: the command line was wrong."""
+0: success. 1: the command failed; a line on standard error says why. 2: the command line was wrong.
+130: Ctrl\-C ended it; what there was by then is printed or written."""
 
 
 def man_page(command, commands, version):

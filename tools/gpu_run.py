@@ -31,7 +31,7 @@ EAGER = HERE / "gpu_eager.py"
 DEMO = "models/llama-quire-stories-5m"
 ON_DEVICE = ["--device", "cuda"]
 LIBRARIES = ["libcublasLt.so.13", "libcublasLt.so.12"]
-KERNELS = "*Kernels.*:*FewRows.*:Experts.*:*Int8*.*:*DecodeAttention*:*PagedAttention*:*TilesOfBothSizes*:Sample*.*:DeviceSampler.*"
+KERNELS = "*Kernels.*:*FewRows.*:Experts.*:*Int8*.*:*Int4*.*:*DecodeAttention*:*PagedAttention*:*TilesOfBothSizes*:Sample*.*:DeviceSampler.*"
 # A sanitizer makes kernels a hundred times as slow.
 FEW_KERNELS = "*Kernels.*/bf16:*DecodeAttention.*bf16_dim64_kv1_group4*:*PagedAttention.*bf16_dim64_kv1_group4*:Sample.TokensThatAreLateCount"
 # Together less than 8 minutes.

@@ -128,6 +128,24 @@ void refuse_other_kinds(const fs::path& path, const FileKind& kind) {
   quire::refuse_other_kinds(file.get(), path, kind);
 }
 
+/// Where the links of a path lead. Throws Error if that is to each other.
+fs::path place_of(const fs::path& path) {
+  std::error_code none;
+  fs::path place = followed(path);
+  if (fs::is_symlink(place, none)) throw cannot_be_written(path, std::strerror(ELOOP));
+  return place;
+}
+
+/// A new file of another name beside a regular file, or where there is none; -1 if there cannot be one, or
+/// something else is there.
+int open_beside(const fs::path& place, std::string& temporary) {
+  std::error_code none;
+  errno = 0;
+  if (fs::exists(place, none) && !fs::is_regular_file(place, none)) return -1;
+  temporary = (folder_of(place) / fmt::format(".{}.XXXXXX", place.filename().string())).string();
+  return ::mkostemp(temporary.data(), O_CLOEXEC);
+}
+
 /// For a path that does not exist: its canonical folder, and the name.
 fs::path absolute_place(const fs::path& path) {
   std::error_code none;
@@ -159,7 +177,7 @@ fs::path followed(fs::path path) {
 
 void check_output_file(const fs::path& path) {
   if (path.empty()) return;
-  const fs::path place = followed(path);
+  const fs::path place = place_of(path);
   std::error_code none;
   if (fs::is_directory(place, none)) throw cannot_be_written(path, "it is a folder");
   if (fs::exists(place, none)) {
@@ -207,12 +225,11 @@ void write_output_file(const fs::path& path, const FileKind& kind, std::string_v
 
 void replace_file(const fs::path& path, std::string_view bytes, std::optional<mode_t> mode) {
   if (const auto descriptor = own_descriptor(path)) return write_to(*descriptor, path, bytes);
-  const fs::path place = followed(path);
+  const fs::path place = place_of(path);
   std::error_code none;
   const bool exists = fs::exists(place, none);
-  const bool is_replaceable = !exists || fs::is_regular_file(place, none);
-  std::string temporary = (folder_of(place) / fmt::format(".{}.XXXXXX", place.filename().string())).string();
-  OpenFile file(is_replaceable ? ::mkostemp(temporary.data(), O_CLOEXEC) : -1);
+  std::string temporary;
+  OpenFile file(open_beside(place, temporary));
   // A writable file in a folder that is not writable.
   if (!file.is_open() && exists) return write_in_place(place, bytes, mode);
   if (!file.is_open()) throw cannot_be_written(path, std::strerror(errno));
@@ -222,6 +239,49 @@ void replace_file(const fs::path& path, std::string_view bytes, std::optional<mo
   const int why = errno;
   ::unlink(temporary.c_str());
   throw cannot_be_written(path, std::strerror(why));
+}
+
+GrowingFile::GrowingFile(const fs::path& path) : path_(path) {
+  int file = -1;
+  if (const auto descriptor = own_descriptor(path)) {
+    std::fflush(stdout);
+    file = ::fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
+  } else {
+    place_ = place_of(path);
+    std::error_code none;
+    const bool exists = fs::exists(place_, none);
+    file = open_beside(place_, temporary_);
+    if (file < 0) {
+      temporary_.clear();
+      if (exists) file = ::open(place_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    }
+  }
+  if (file < 0) throw cannot_be_written(path_, std::strerror(errno));
+  file_ = ::fdopen(file, "wb");
+  if (file_ == nullptr) {
+    ::close(file);
+    throw cannot_be_written(path_, std::strerror(ENOMEM));
+  }
+}
+
+GrowingFile::~GrowingFile() {
+  if (file_ != nullptr) std::fclose(file_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void GrowingFile::write(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
+    throw cannot_be_written(path_, std::strerror(errno));
+  }
+}
+
+void GrowingFile::finish() {
+  const bool has_mode = temporary_.empty() || ::fchmod(::fileno(file_), permissions(place_)) == 0;
+  if (std::fclose(std::exchange(file_, nullptr)) != 0 || !has_mode ||
+      (!temporary_.empty() && ::rename(temporary_.c_str(), place_.c_str()) != 0)) {
+    throw cannot_be_written(path_, std::strerror(errno));
+  }
+  temporary_.clear();
 }
 
 }  // namespace quire

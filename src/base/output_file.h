@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <sys/types.h>
 
@@ -40,5 +42,28 @@ void write_output_file(const std::filesystem::path& path, const FileKind& kind, 
 /// The same, whatever file is there, with these permissions; nullopt: those of the replaced file, or those of
 /// new files.
 void replace_file(const std::filesystem::path& path, std::string_view bytes, std::optional<mode_t> mode);
+
+/// A file that is written in pieces and appears under its name when it is complete, with the permissions of
+/// the file that it replaces. A target that is not a regular file is written to directly, and /dev/stdout
+/// after its earlier output.
+class GrowingFile {
+ public:
+  /// Throws Error naming `path` if nothing can be written there.
+  explicit GrowingFile(const std::filesystem::path& path);
+  /// Leaves what was there before, unless finish() was called.
+  ~GrowingFile();
+  GrowingFile(const GrowingFile&) = delete;
+  GrowingFile& operator=(const GrowingFile&) = delete;
+
+  /// Both throw Error naming the path.
+  void write(std::string_view bytes);
+  void finish();
+
+ private:
+  std::filesystem::path path_;   // as it was given
+  std::filesystem::path place_;  // where its links lead
+  std::string temporary_;        // empty if the target is written to directly
+  std::FILE* file_ = nullptr;
+};
 
 }  // namespace quire

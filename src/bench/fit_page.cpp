@@ -205,7 +205,7 @@ std::string slow_text(const sim::Calibration& fit) {
 std::string fit_page(const sim::Calibration& fit, std::span<const StepRecord> records,
                      const PageFacts& settings) {
   const backend::sim::CostFile& file = fit.file;
-  std::string out = page_head("the time of a step");
+  std::string out = page_head("the time of a step", PageOf::kFit);
   out += fmt::format("<p class=\"quiet\">{} on {}</p>\n", html_text(file.cost.model),
                      html_text(file.cost.machine));
   PageFacts figures = {{with_commas(file.steps), "steps fitted"}, {with_commas(file.left_out), "left out"}};

@@ -119,7 +119,7 @@ ServerUrl ServerUrl::parse(std::string_view url, std::string_view flag) {
   uint16_t number = 0;
   const auto [end, failed] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (failed != std::errc() || end != port.data() + port.size() || number == 0) {
-    throw refuse("  (a port is a number up to 65535)");
+    throw refuse(" (a port is a number up to 65535)");
   }
   out.host = rest;
   out.port = port;

@@ -14,7 +14,7 @@ constexpr std::string_view kHead = R"html(<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
   content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
-<title>quire report: )html";
+<title>quire )html";
 
 constexpr std::string_view kStyle = R"html(</title>
 <style>
@@ -92,12 +92,23 @@ path.s4 { stroke: var(--s4); } path.s5 { stroke: var(--s5); } path.s6 { stroke: 
 <main>
 )html";
 
+std::string begin_of(PageOf of) {
+  return fmt::format("{}{}: ", kHead, of == PageOf::kRuns ? "report" : "fit");
+}
+
 }  // namespace
 
-FileKind page_kind() { return {"page of quire bench serve or simulate", kHead}; }
+FileKind page_kind() {
+  static const std::string begins = begin_of(PageOf::kRuns);
+  return {"page of quire bench serve or simulate", begins};
+}
+FileKind fit_page_kind() {
+  static const std::string begins = begin_of(PageOf::kFit);
+  return {"page of quire calibrate", begins};
+}
 
-std::string page_head(std::string_view title) {
-  return fmt::format("{}{}{}<h1>{}</h1>\n", kHead, html_text(title), kStyle, html_text(title));
+std::string page_head(std::string_view title, PageOf of) {
+  return fmt::format("{}{}{}<h1>{}</h1>\n", begin_of(of), html_text(title), kStyle, html_text(title));
 }
 
 std::string page_part(std::string_view name) { return fmt::format("<h2>{}</h2>\n", html_text(name)); }

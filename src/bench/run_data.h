@@ -83,7 +83,7 @@ struct RunData {
 
   /// Of a run that was broken off, fewer than all.
   uint64_t ended() const { return finished + not_finished; }
-  double per_second(uint64_t count) const { return static_cast<double>(count) / seconds; }
+  double per_second(uint64_t count) const { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
 };
 
 /// A load that a client measured. `timeline`: see ServerTimeline. The caller adds the title's settings.

@@ -173,7 +173,7 @@ void read_common(const JsonObject& root, RunData& run) {
   run.finished = whole_number(root, "finished");
   run.prompt_tokens = whole_number(root, "prompt_tokens");
   run.output_tokens = whole_number(root, "output_tokens");
-  run.seconds = static_cast<double>(std::max<int64_t>(1, root.integer("elapsed_ns", 0, kMostTime))) / 1e9;
+  run.seconds = static_cast<double>(root.integer("elapsed_ns", 0, kMostTime)) / 1e9;
   run.slo = slo_of(root);
   if (run.slo.any()) run.good = whole_number(root, "good");
   if (run.finished > 0) {

@@ -294,12 +294,12 @@ void write_page(const CalibrateOptions& options, const Measured& measured, const
                                                  fmt::gmtime(std::chrono::system_clock::now()), version())}};
   for (const std::string& log : options.logs) facts.emplace_back("step log", record::valid_utf8(log));
   if (!measured.plan.empty()) facts.emplace_back("sweep", measured.plan);
-  write_output_file(options.html, bench::page_kind(), bench::fit_page(of, measured.records, facts));
+  write_output_file(options.html, bench::fit_page_kind(), bench::fit_page(of, measured.records, facts));
 }
 
 int calibrate(CalibrateOptions& options) {
   check_output_file(options.out, backend::sim::kCostFile);
-  check_output_file(options.html, bench::page_kind());
+  check_output_file(options.html, bench::fit_page_kind());
   std::vector<OutputFile> outputs = startup::output_files(options.engine);
   outputs.insert(outputs.end(), {{"--out", options.out}, {"--html", options.html}});
   refuse_same_file(outputs);

@@ -205,8 +205,11 @@ void ChatSession::undo(const std::string&) {
 }
 
 void ChatSession::forget(const std::string&) {
-  if (!conversation_.forget_first())
-    throw Error("there is no older question than the last; /new begins anew");
+  if (!conversation_.forget_first()) {
+    throw Error(conversation_.num_questions() == 0
+                    ? "there is no question to forget"
+                    : "there is no older question than the last; /new begins anew");
+  }
   note(fmt::format("{} left", record::plural(conversation_.num_questions(), "question")));
 }
 

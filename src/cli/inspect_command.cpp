@@ -32,7 +32,8 @@ namespace {
 
 struct InspectOptions {
   std::string model;
-  std::optional<std::string> memory;
+  std::string memory_size;
+  std::optional<uint64_t> memory;  // of that, if it is given
   std::string kv_cache_dtype = "auto";
   std::string quantization = "auto";
   uint32_t max_model_len = 0;
@@ -105,7 +106,7 @@ void print_shape(const model::ModelConfig& config, const backend::ModelShape& sh
 
 /// How many sequences of so many tokens fit beside the weights.
 void print_fit(const InspectOptions& options, const startup::ModelOutline& model, uint32_t length) {
-  const uint64_t memory = options.memory ? parse_bytes(*options.memory, "--memory") : free_memory();
+  const uint64_t memory = options.memory.value_or(free_memory());
   const startup::Capacity capacity =
       startup::capacity_of(model, {options.quantization, options.kv_cache_dtype}, {},
                            {.memory = memory, .context = length, .max_model_len = length});
@@ -207,7 +208,7 @@ void add_inspect(const Flags& app, Command& run) {
   command.add_flag("--families", options->list_families,
                    "List the model families and the keys of config.json that they use");
   command
-      .add_option("--memory", options->memory,
+      .add_option("--memory", options->memory_size,
                   "Memory for the weights and K/V; default: the free memory of this machine")
       .value_name("SIZE");
   command.add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
@@ -244,6 +245,10 @@ void add_inspect(const Flags& app, Command& run) {
                              "--max-num-seqs", "--max-num-batched-tokens"}) {
       if (options->list_families) refuse_if_given(command, flag, "with --families, which needs no model");
     }
+    if (options->list_families && !options->model.empty()) {
+      throw Error("inspect: --families is of no model; quire inspect MODEL says which family one is of");
+    }
+    if (!options->memory_size.empty()) options->memory = parse_bytes(options->memory_size, "--memory");
     if (options->device == "cuda") {
       refuse_if_given(command, "--memory", "with --device cuda, which asks what is needed, not what fits");
     } else {

@@ -11,6 +11,7 @@
 #include "grammar/compiler.h"
 
 int main(int argc, char** argv) {
+  quire::cli::reserve_standard_files();
   quire::cli::handle_file_signals();
   std::vector<std::string> args(argv + 1, argv + argc);
   if (args.empty()) args.emplace_back("--help");

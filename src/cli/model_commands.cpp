@@ -126,13 +126,15 @@ void refuse_existing(const std::filesystem::path& out) {
   }
 }
 
-constexpr std::string_view kOutTypes = "auto, f32, f16, bf16, q8_0";
+constexpr std::string_view kFloatTypes = "auto, f32, f16, bf16";
 
 std::optional<DType> float_outtype(const std::string& name) {
   if (name == "auto") return std::nullopt;
   const auto dtype = parse_dtype(name);
   if (!dtype || !is_float(*dtype)) {
-    throw Error(fmt::format("--outtype: '{}' is not supported here ({})", name, kOutTypes));
+    throw Error(name == "q8_0"
+                    ? fmt::format("--outtype: q8_0 is for a GGUF file; a directory may have {}", kFloatTypes)
+                    : fmt::format("--outtype: '{}' is not one of {}, q8_0", name, kFloatTypes));
   }
   return dtype;
 }
@@ -191,6 +193,10 @@ int convert(const ConvertOptions& options) {
     convert_to_gguf(options);
   } else {
     const auto beside = std::filesystem::path(options.in).parent_path() / "tokenizer.bin";
+    if (options.tokenizer.empty() && !std::filesystem::exists(beside)) {
+      throw Error(
+          fmt::format("--tokenizer is missing: {} has none beside it ({})", options.in, beside.string()));
+    }
     formats::convert_llama2c(options.in, options.tokenizer.empty() ? beside.string() : options.tokenizer,
                              options.out);
   }
@@ -225,8 +231,9 @@ void add_convert(const Flags& app, Command& run) {
       .value_name("IN");
   command.add_option("out", options->out, "Directory, or .gguf file, to write").required().value_name("OUT");
   command
-      .add_option("--outtype", options->outtype,
-                  fmt::format("Type of the matrices: {} (to GGUF only); auto: as they are", kOutTypes))
+      .add_option(
+          "--outtype", options->outtype,
+          fmt::format("Type of the matrices: {}, q8_0 (to GGUF only); auto: as they are", kFloatTypes))
       .show_default()
       .value_name("TYPE");
   command
@@ -250,7 +257,10 @@ void add_make_model(const Flags& app, Command& run) {
   std::string names;
   for (const auto& name : formats::model_shape_names())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-  command.add_option("shape", options->shape, names).required().value_name("SHAPE");
+  command.add_option("shape", options->shape, names)
+      .required()
+      .one_of(formats::model_shape_names())
+      .value_name("SHAPE");
   command.add_option("out", options->out, "Directory to write").required().value_name("DIR");
   command.add_option("--seed", options->seed, "Seed of the weights")
       .show_default()

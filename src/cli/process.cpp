@@ -3,11 +3,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <fcntl.h>
 #include <iostream>
 #include <malloc.h>
 #include <new>
 #include <stdexcept>
 #include <system_error>
+#include <unistd.h>
 
 #include <fmt/color.h>
 #include <fmt/format.h>
@@ -20,6 +22,13 @@
 #include "formats/mapped_file.h"
 
 namespace quire::cli {
+
+void reserve_standard_files() {
+  // Open for the other direction than theirs, so that to use them fails as if they were closed.
+  for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
+    if (fcntl(file, F_GETFD) < 0) open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
 
 void handle_file_signals() {
   signal(SIGXFSZ, SIG_IGN);  // what is too long for the limit fails with EFBIG
@@ -38,7 +47,7 @@ std::string describe(const std::exception& error) {
   if (const auto* system = dynamic_cast<const std::system_error*>(&error);
       system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
     return "no more threads can be started: lower --threads, or raise the limit of processes "
-           "(ulimit -u, or pids.max of the container)";
+           "(ulimit -u, or pids.max of the container) or of the address space (ulimit -v)";
   }
   return quire::describe(error);
 }

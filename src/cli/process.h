@@ -14,6 +14,10 @@ inline constexpr std::string_view kCompileGrammars = "--compile-grammars";
 /// exceeds the size limit (the write fails). Call before any thread starts.
 void handle_file_signals();
 
+/// Makes sure that no file which is opened later gets the number of a standard stream that the caller closed:
+/// what is printed would be written into it. To be called before any file is opened.
+void reserve_standard_files();
+
 /// Makes the allocator return buffers of a megabyte or more, such as bodies of requests, to the system when
 /// they are freed. By default glibc keeps buffers up to the size of any that was freed before (mallopt(3)).
 void return_large_buffers();

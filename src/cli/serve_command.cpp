@@ -31,6 +31,7 @@
 #include "serve/process_metrics.h"
 #include "serve/server.h"
 #include "serve/server_memory.h"
+#include "serve/web_access.h"
 #include "startup/local_engine.h"
 #include "startup/model_files.h"
 
@@ -174,6 +175,8 @@ int serve(ServeOptions& options) {
   config.grammar_command = {"/proc/self/exe", std::string(kCompileGrammars)};
   startup::checked_model(options.engine.model.model);
   // Before the weights are loaded, so that an error is reported at once.
+  static_cast<void>(serve::ApiKeys(config.api_keys));
+  static_cast<void>(serve::WebAccess(config.allowed_origins, config.allowed_hosts));
   serve::check_listen_address(config.host, config.port);
   const chat::ChatTemplates chat_templates =
       startup::find_chat_templates(options.engine.model.model, options.chat_template);

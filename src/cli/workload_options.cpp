@@ -146,6 +146,7 @@ void check_trace_flags(const WorkloadOptions& options, const sim::Workload& work
 
 sim::Workload read_workload(const WorkloadOptions& options, uint32_t vocab_size,
                             const std::function<uint64_t(std::string_view)>& count_tokens) {
+  if (options.requests == 0) throw Error("--requests: the workload has no requests");
   sim::TraceOptions trace;
   trace.seed = options.seed;
   trace.vocab_size = vocab_size;

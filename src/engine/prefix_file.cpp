@@ -132,6 +132,7 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
 void check_prefix_file_place(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!fs::exists(folder)) throw file_error(path, "its folder does not exist");
   if (!fs::is_directory(folder) || ::access(folder.c_str(), W_OK) != 0) {
     throw file_error(path, "no file can be created in this folder");
   }
@@ -155,7 +156,10 @@ PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& k
   const JsonObject object(header, path);
   object.integer(kFormatKey, kFormat, kFormat);
   formats::require_same_facts(object.object("key"), key);
-  object.integer("block_size", block_size, block_size);
+  if (const int64_t theirs = object.integer("block_size", 1, UINT32_MAX); theirs != block_size) {
+    throw file_error(path,
+                     fmt::format("it has blocks of {} tokens, and here they have {}", theirs, block_size));
+  }
   object.integer("block_bytes", static_cast<int64_t>(block_bytes), static_cast<int64_t>(block_bytes));
   const uint64_t each = node_bytes(block_size, num_groups);
   const auto count =

@@ -86,7 +86,7 @@ void GgufMetadata::append(const GgufMetadata& other) {
 
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
                        const std::vector<GgufTensorSpec>& tensors)
-    : path_(path), partial_(path.string() + ".partial") {
+    : path_(path), out_(path) {
   constexpr uint32_t kVersion = 3;
   std::string head = "GGUF";
   put(head, kVersion);
@@ -103,21 +103,12 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
     sizes_.push_back(tensor_bytes(spec));
     offset += padded(sizes_.back());
   }
-  out_.open(partial_, std::ios::binary | std::ios::trunc);
   write(head);
   pad();
 }
 
-GgufWriter::~GgufWriter() {
-  if (!out_.is_open()) return;
-  out_.close();
-  std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);
-}
-
 void GgufWriter::write(std::string_view bytes) {
-  out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!out_) throw file_error(partial_, "cannot be written");
+  out_.write(bytes);
   written_ += bytes.size();
 }
 
@@ -146,12 +137,7 @@ void GgufWriter::finish() {
     throw file_error(path_,
                      fmt::format("{} of the {} bytes of tensor {}", in_tensor_, sizes_[tensor_], tensor_));
   }
-  out_.flush();
-  if (!out_) throw file_error(partial_, "cannot be written");
-  out_.close();
-  std::error_code failed;
-  std::filesystem::rename(partial_, path_, failed);
-  if (failed) throw file_error(path_, failed.message());
+  out_.finish();
 }
 
 }  // namespace quire::formats

@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/output_file.h"
 #include "formats/ggml_types.h"
 
 namespace quire::formats {
@@ -44,17 +44,12 @@ struct GgufTensorSpec {
 };
 
 /// Writes a GGUF file of version 3 whose data arrives in pieces. The file appears under its name when it is
-/// complete.
+/// complete, as a GrowingFile.
 class GgufWriter {
  public:
   /// Writes everything except the data. Throws Error on I/O failure.
   GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
              const std::vector<GgufTensorSpec>& tensors);
-  /// Removes the file unless finish() succeeded.
-  ~GgufWriter();
-  GgufWriter(const GgufWriter&) = delete;
-  GgufWriter& operator=(const GgufWriter&) = delete;
-
   /// The next bytes of the data, with the tensors in the order given; the bytes of one call belong to one
   /// tensor. Throws Error on I/O failure.
   void append(std::span<const std::byte> bytes);
@@ -66,8 +61,7 @@ class GgufWriter {
   void pad();
 
   std::filesystem::path path_;
-  std::filesystem::path partial_;
-  std::ofstream out_;
+  GrowingFile out_;
   std::vector<uint64_t> sizes_;  // of the tensors
   size_t tensor_ = 0;            // index of the tensor being written
   uint64_t in_tensor_ = 0;

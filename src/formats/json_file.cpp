@@ -1,10 +1,11 @@
 #include "formats/json_file.h"
 
-#include <fstream>
+#include <optional>
 
 #include <boost/json/serialize.hpp>
 
 #include "base/file_error.h"
+#include "base/output_file.h"
 
 namespace quire::formats {
 
@@ -13,10 +14,7 @@ void write_json_file(const std::filesystem::path& path, const json::value& value
 }
 
 void write_binary_file(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  if (!out) throw file_error(path, "cannot be written");
+  replace_file(path, bytes, std::nullopt);
 }
 
 void make_directory(const std::filesystem::path& dir) {

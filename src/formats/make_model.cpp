@@ -216,7 +216,16 @@ void make_model(std::string_view shape_name, const std::filesystem::path& out_di
   }
   const Specials specials = specials_of(*shape);
   make_directory(out_dir);
+  // The largest file first: if it does not fit, nothing stays that looks like a model.
   write_json_file(out_dir / "config.json", config_json(*shape, specials));
+  try {
+    write_weights(out_dir, seed);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(out_dir / "config.json", ignored);
+    std::filesystem::remove(out_dir, ignored);  // only if it is empty
+    throw;
+  }
   write_json_file(out_dir / "tokenizer.json",
                   filler_tokenizer_json({shape->vocab, shape->first_special, specials.texts, specials.bos}));
   json::object tokenizer_config = {
@@ -233,7 +242,6 @@ void make_model(std::string_view shape_name, const std::filesystem::path& out_di
                    {"do_sample", true},
                    {"temperature", 0.6},
                    {"top_p", 0.9}});
-  write_weights(out_dir, seed);
 }
 
 }  // namespace quire::formats

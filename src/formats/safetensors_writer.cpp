@@ -34,13 +34,6 @@ std::string_view file_dtype(DType dtype) {
   return "?";
 }
 
-/// Whether a file may replace what is at `path`. Not for a link: /dev/stdout is one.
-bool may_replace(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const auto type = std::filesystem::symlink_status(path, ignored).type();
-  return type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::regular;
-}
-
 uint64_t spec_bytes(const TensorSpec& spec) {
   return TensorView{spec.dtype, spec.shape, nullptr}.num_bytes();
 }
@@ -50,8 +43,7 @@ uint64_t spec_bytes(const TensorSpec& spec) {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<TensorSpec>& tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(path), partial_(path) {
-  if (may_replace(path)) partial_ += ".partial";
+    : path_(path), out_(path) {
   json::object header;
   if (!metadata.empty()) {
     json::object& entries = header["__metadata__"].emplace_object();
@@ -69,23 +61,12 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   // The format wants the tensors without gaps; spaces after the header align the first of them.
   length += (kDataAlignment - (length + sizeof(length)) % kDataAlignment) % kDataAlignment;
   text.resize(length, ' ');
-  out_.open(partial_, std::ios::binary | std::ios::trunc);
-  out_.write(reinterpret_cast<const char*>(&length), sizeof(length));
-  out_.write(text.data(), static_cast<std::streamsize>(length));
-  if (!out_) throw file_error(partial_, "cannot be written");
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (!out_.is_open()) return;
-  out_.close();
-  if (partial_ == path_) return;
-  std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);
+  out_.write({reinterpret_cast<const char*>(&length), sizeof(length)});
+  out_.write(text);
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
-  out_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!out_) throw file_error(partial_, "cannot be written");
+  out_.write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   written_ += bytes.size();
 }
 
@@ -93,13 +74,7 @@ void SafetensorsWriter::finish() {
   if (written_ != expected_) {
     throw file_error(path_, fmt::format("{} bytes of data where {} were announced", written_, expected_));
   }
-  out_.flush();
-  if (!out_) throw file_error(partial_, "cannot be written");
-  out_.close();
-  if (partial_ == path_) return;
-  std::error_code failed;
-  std::filesystem::rename(partial_, path_, failed);
-  if (failed) throw file_error(path_, failed.message());
+  out_.finish();
 }
 
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,

@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/output_file.h"
 #include "tensor/dtype.h"
 
 namespace quire::formats {
@@ -20,18 +20,12 @@ struct TensorSpec {
 };
 
 /// Writes a safetensors file whose data arrives in pieces, so that it is never in memory as a whole. The file
-/// appears under its name when it is complete. An existing target that is not a regular file (a pipe, a
-/// device, a link) is written to directly.
+/// appears under its name when it is complete, as a GrowingFile.
 class SafetensorsWriter {
  public:
   /// Writes the header. Throws Error on I/O failure.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
-  /// Removes the temporary file, if there is one, unless finish() succeeded.
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
-
   /// The next bytes of the data, with the tensors in the order given. Throws Error on I/O failure.
   void append(std::span<const std::byte> bytes);
   /// Throws Error if not exactly the promised bytes were appended, or on I/O failure.
@@ -39,8 +33,7 @@ class SafetensorsWriter {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path partial_;
-  std::ofstream out_;
+  GrowingFile out_;
   uint64_t expected_ = 0;
   uint64_t written_ = 0;
 };

@@ -14,9 +14,13 @@ constexpr size_t kLongestLine = size_t{1} << 16;
 }  // namespace
 
 BlockReader::BlockReader(const std::filesystem::path& path) : path_(path), file_(path, std::ios::binary) {
+  std::error_code failed;
+  if (!std::filesystem::exists(path, failed))
+    throw file_error(path, failed ? failed.message() : "no such file");
+  if (!std::filesystem::is_regular_file(path, failed)) throw file_error(path, "not a regular file");
   file_.seekg(0, std::ios::end);
   const auto size = file_.tellg();
-  if (!file_ || !std::filesystem::is_regular_file(path)) throw file_error(path, "cannot be read");
+  if (!file_) throw file_error(path, "cannot be read");
   size_ = static_cast<uint64_t>(size);
   file_.seekg(0);
   const std::string start = fmt::format("{{\"{}\":", kFormatKey);

@@ -50,7 +50,7 @@ ApiKeys::ApiKeys(std::vector<ApiKey> keys) : keys_(std::move(keys)) {
   std::map<KeyDigest, std::string_view> known;
   for (const ApiKey& key : keys_) {
     const auto [first, added] = known.emplace(key.digest, key.name);
-    if (!added) throw Error(fmt::format("the API keys of {} and {} are the same", first->second, key.name));
+    if (!added) throw Error(fmt::format("{}: the same API key as {}", key.name, first->second));
   }
 }
 

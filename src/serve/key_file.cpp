@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -77,7 +79,7 @@ ApiKey parse_key(std::string_view line, bool& hashed) {
 
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) throw file_error(path, "cannot be read");
+  if (!file) throw file_error(path, std::generic_category().message(errno));
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) throw file_error(path, "cannot be read");
@@ -90,7 +92,8 @@ std::string read_text(const std::filesystem::path& path) {
 /// no group needs to write them.
 void refuse_file_of_others(const std::filesystem::path& path) {
   struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0) throw file_error(path, "cannot be read");
+  if (stat(path.c_str(), &facts) != 0) throw file_error(path, std::generic_category().message(errno));
+  if (!S_ISREG(facts.st_mode) && !S_ISFIFO(facts.st_mode)) throw file_error(path, "not a regular file");
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
     throw file_error(path, fmt::format("it belongs to another user (uid {}), who could add a key (chown, or "
                                        "a copy with chmod 600, fixes this)",
@@ -108,8 +111,8 @@ void refuse_file_of_others(const std::filesystem::path& path) {
 
 std::vector<ApiKey> read_key_file(const std::filesystem::path& path) {
   using std::filesystem::perms;
-  const std::string text = read_text(path);
   refuse_file_of_others(path);
+  const std::string text = read_text(path);
   const perms mode = std::filesystem::status(path).permissions();
   std::vector<ApiKey> keys;
   std::map<std::string, size_t> names;  // and the lines where they are

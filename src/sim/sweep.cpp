@@ -35,7 +35,7 @@ std::vector<std::string> range_of(std::string_view text) {
   const auto step = colon < text.size() ? whole_number(text.substr(colon + 1)) : 1;
   if (!low || !high || !step) {
     // "../a" is a value.
-    if (!is_decimal(text.substr(0, dots)) || !is_decimal(text.substr(dots + 2, colon - dots - 2))) return {};
+    if (!is_decimal(text.substr(0, dots))) return {};
     throw Error(fmt::format("--sweep: '{}': a range is of whole numbers; list others: 0.5,1,1.5", text));
   }
   if (*step < 1 || *high < *low || *low < 0 || *high > INT32_MAX) {

@@ -74,6 +74,7 @@ Lengths Lengths::parse(std::string_view text, std::string_view flag) {
   Lengths lengths;
   if (text.starts_with(kFile)) {
     lengths.kind = Kind::kHistogram;
+    if (text == kFile) throw Error(fmt::format("{}: '{}' names no file", flag, text));
     try {
       lengths.histogram = read_histogram(std::string(text.substr(kFile.size())));
     } catch (const Error& error) {

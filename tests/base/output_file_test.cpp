@@ -175,5 +175,62 @@ TEST_F(OutputFileTest, DirectoriesMayBeMadeWithThoseAbove) {
   EXPECT_EQ(files(), 1U);
 }
 
+TEST_F(OutputFileTest, OneThatGrowsAppearsWhenItIsComplete) {
+  const fs::path path = dir_ / "out";
+  std::ofstream(path) << "before";
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  {
+    GrowingFile given_up(path);
+    given_up.write("a part");
+    EXPECT_EQ(files(), 2U);
+  }
+  EXPECT_EQ(contents(path), "before");
+  EXPECT_EQ(files(), 1U);
+  GrowingFile file(path);
+  file.write("one ");
+  file.write("two");
+  EXPECT_EQ(contents(path), "before");
+  file.finish();
+  EXPECT_EQ(contents(path), "one two");
+  EXPECT_EQ(files(), 1U);
+  struct stat facts {};
+  ASSERT_EQ(::stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777U, 0640U);
+}
+
+TEST_F(OutputFileTest, OneThatGrowsTakesNobodysName) {
+  const fs::path path = dir_ / "out";
+  std::ofstream(dir_ / "out.partial") << "mine";
+  fs::create_symlink("there", path);
+  GrowingFile file(path);
+  file.write("one");
+  file.finish();
+  EXPECT_TRUE(fs::is_symlink(path));
+  EXPECT_EQ(contents(dir_ / "there"), "one");
+  EXPECT_EQ(contents(dir_ / "out.partial"), "mine");
+  EXPECT_EQ(files(), 3U);
+}
+
+TEST_F(OutputFileTest, OneThatGrowsSaysWhyItCannot) {
+  const auto written = [](const fs::path& path) {
+    GrowingFile file(path);
+    file.write("one");
+    file.finish();
+  };
+  EXPECT_EQ(error_of([&] { written("/dev/full"); }), "/dev/full: cannot be written: No space left on device");
+  EXPECT_THAT(error_of([&] { written(dir_ / "no" / "out"); }), HasSubstr("No such file or directory"));
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(OutputFileTest, LinksThatLeadToEachOtherAreNoPlace) {
+  const fs::path path = dir_ / "loop";
+  fs::create_symlink("loop", path);
+  constexpr const char* kWhy = "cannot be written: Too many levels of symbolic links";
+  EXPECT_THAT(refusal(path), HasSubstr(kWhy));
+  EXPECT_THAT(error_of([&] { replace_file(path, "one", std::nullopt); }), HasSubstr(kWhy));
+  EXPECT_THAT(error_of([&] { GrowingFile file(path); }), HasSubstr(kWhy));
+  EXPECT_TRUE(fs::is_symlink(path));
+}
+
 }  // namespace
 }  // namespace quire

@@ -53,7 +53,9 @@ def test_a_broken_file_of_keys(tmp_path):
         error = refusal("--api-key-file", keys)
         assert error.startswith("quire: ") and f"{keys}: {said}" in error and error.count("\n") == 1
         assert "secret" not in error
-    assert "cannot be read" in refusal("--api-key-file", tmp_path / "none")
+    assert "No such file or directory" in refusal("--api-key-file", tmp_path / "none")
+    for path in (tmp_path, "/dev/null"):  # whose mode nobody should change
+        assert f"{path}: not a regular file" in refusal("--api-key-file", path)
 
 
 def test_a_key_of_the_environment(monkeypatch):
@@ -61,7 +63,7 @@ def test_a_key_of_the_environment(monkeypatch):
     with QuireServer("--device", "sim") as server:
         assert [status(server, key) for key in ("env-secret", "eve")] == [200, 401]
         assert "--api-key" not in server.output() and "env-secret" not in server.output()
-    assert "are the same" in refusal("--api-key", "env-secret")
+    assert "the same API key as" in refusal("--api-key", "env-secret")
     monkeypatch.setenv("QUIRE_API_KEY", "")
     assert "QUIRE_API_KEY: the key is empty" in refusal()
 

@@ -245,7 +245,7 @@ def test_make_model_runs(tmp_path):
     (["run", DEMO, "-p", "x", "--temperature", "-1"], "--temperature"),
     (["serve", DEMO, "--max-num-batched-tokens", "3"], "--max-num-batched-tokens"),
     (["tokenize", "/dev/null"], "/dev/null"),
-    (["make-model", "gigantic", "out"], "gigantic"),
+    (["make-model", "gigantic", "out"], "shape: 'gigantic' is not one of tiny, llama-3.2-1b"),
     (["run", DEMO, "-p", "x", "--temperature", "nan"], "--temperature: nan is not a finite number"),
     (["run", DEMO, "-p", "x", "--top-p", "nan"], "--top-p: nan is not a finite number"),
     (["run", DEMO, "-p", "x", "--min-p", "nan"], "--min-p: nan is not a finite number"),
@@ -298,7 +298,7 @@ def test_errors_are_one_line_that_names_the_cause(args, said):
     assert "terminate" not in message and "Traceback" not in message
     lines = [line for line in message.splitlines() if not re.match(r"[IWD] \d\d:", line)]
     assert len(lines) == 1 and lines[0].startswith("quire: ")
-    assert done.returncode == (2 if re.match(r"quire: ([\w -]+: )?there is no |quire: -", lines[0]) else 1)
+    assert done.returncode == (2 if re.match(r"quire: ([\w -]+: )?there is no |quire: (-|shape: )", lines[0]) else 1)
 
 
 @pytest.mark.parametrize("flag,name", [("--decision-log", "decision log"), ("--step-trace", "step trace")])

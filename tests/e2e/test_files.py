@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from server import MODEL, MODEL_NAME, QuireServer
+from server import MODEL, MODEL_NAME, QUIRE, QuireServer
 from test_cli import quire
 from test_warm_restart import STORY, cached, complete
 
@@ -211,3 +211,25 @@ def test_a_damaged_beginning_of_a_prefix_cache_is_begun_anew(tmp_path):
             assert "the prefix cache starts empty" in server.output()
             assert complete(server, STORY).choices[0].token_ids == first
         assert path.stat().st_size == len(whole)
+
+
+def test_what_is_printed_gets_into_no_file_if_the_output_is_closed(tmp_path):
+    """The first file that is opened must not become standard output."""
+    log = tmp_path / "log"
+    done = subprocess.run(["bash", "-c", 'exec "$@" >&-', "-", QUIRE, "simulate", "--requests", "20", "--decision-log", log],
+                          capture_output=True, timeout=60)
+    assert done.returncode == 1 and b"standard output cannot be written" in done.stderr
+    quire("explain", log)
+    done = subprocess.run(["bash", "-c", 'exec "$@" >&- 2>&- <&-', "-", QUIRE, "simulate", "--requests", "20", "--decision-log", log],
+                          timeout=60)
+    assert done.returncode == 1
+    quire("explain", log)
+
+
+@pytest.mark.parametrize("size", [2_000, 200_000])
+def test_a_model_that_does_not_fit_leaves_nothing(tmp_path, size):
+    """In its first bytes, or later."""
+    for command in (["convert", MODEL, tmp_path / "demo.gguf"], ["make-model", "tiny", tmp_path / "made"]):
+        done = subprocess.run([QUIRE, *command], capture_output=True, text=True, timeout=60, preexec_fn=files_of_at_most(size))
+        assert done.returncode == 1 and "cannot be written: File too large" in done.stderr and ".partial" not in done.stderr
+        assert not list(tmp_path.iterdir())

@@ -123,7 +123,7 @@ def test_vocabularies_give_the_expected_ids(name, tmp_path):
 
 @pytest.mark.parametrize("args, said", [
     (["convert", DEMO, "out-without-suffix"], "a directory becomes a file whose name ends in .gguf"),
-    (["convert", DEMO, "x.gguf", "--outtype", "q4_0"], "--outtype: 'q4_0' is not supported here"),
+    (["convert", DEMO, "x.gguf", "--outtype", "q4_0"], "--outtype: 'q4_0' is not one of auto, f32, f16, bf16, q8_0"),
     (["run", "broken.gguf"], "broken.gguf: at byte 0: no GGUF file"),
     (["tokenize", "broken.gguf", "-p", "x"], "broken.gguf: at byte 0: no GGUF file"),
 ])

@@ -233,7 +233,10 @@ PackCache::PackCache(std::filesystem::path path, const std::filesystem::path& mo
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   std::error_code failed;
   if (!std::filesystem::is_directory(folder, failed)) {
-    throw Error(fmt::format("--pack-cache: {} cannot be written: its folder does not exist", path_.string()));
+    const bool is_there = std::filesystem::exists(folder, failed);
+    throw Error(fmt::format(
+        "--pack-cache: {} cannot be written: {}", path_.string(),
+        is_there ? fmt::format("{} is no folder", folder.string()) : "its folder does not exist"));
   }
   struct stat facts_of_model {};
   std::optional<uid_t> owner;

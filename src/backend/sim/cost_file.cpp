@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "base/output_file.h"
 
@@ -178,7 +179,12 @@ std::string check_cost_file_for(const CostRun& run, const CostFile& file, const 
 }
 
 CostFile read_cost_file(const std::filesystem::path& path) {
-  const json::value value = read_json_file(path);
+  const std::string text = read_file(path);
+  // What calibrate makes a cost model of, which is easily taken for it.
+  if (text.starts_with(R"({"step_log":)")) {
+    throw file_error(path, "is a step log: quire calibrate --from makes a cost model of it");
+  }
+  const json::value value = parse_json(text, path);
   const JsonObject root(value, path);
   if (!root.has("quire_cost")) throw Error(path.string() + ": is no cost model: quire calibrate makes one");
   if (const int64_t version = root.integer("quire_cost", 0, INT64_MAX); version != kVersion) {
