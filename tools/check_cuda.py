@@ -21,7 +21,10 @@ REGISTERS = 65536
 LIMITS = {"80": (2048, 32, 164), "86": (1536, 16, 100), "89": (1536, 24, 100), "90": (2048, 32, 228), "100": (2048, 32, 228),
           "120": (1536, 24, 100)}
 RESERVED = 1024  # bytes of shared memory that each block takes besides its own
-BYTES_IN_FLIGHT = 32 << 10  # that a multiprocessor must have asked for where memory is what bounds a kernel
+# That a multiprocessor must have asked for where memory is what bounds a kernel. Memory of GDDR gives each of the multiprocessors of its
+# devices, which have little shared memory, at most half of what HBM gives an A100's and a third of an H200's.
+BYTES_IN_FLIGHT = 32 << 10
+GDDR_BYTES_IN_FLIGHT, GDDR_SHARED_KIB = 16 << 10, 100
 
 # Multiprocessors of the devices whose decodes are compared with them, and the shape of these: Llama 3.2 1B.
 DEVICES = {"80": ("A100", 108), "90": ("H200", 132)}
@@ -69,6 +72,8 @@ KERNEL_CODE = {
     "probe_to_f16": [r"F2FP?(\.F16)?(\.F32)?(\.PACK_AB)?"],
     "probe_from_f16": [r"HADD2\.F32|F2F\.F32\.F16"],
 }
+# What makes elements of nibbles.
+INT4_CODE = [r"HFMA2.*"]
 # What begins a kernel that may begin before those before it have ended, for devices that can: all of the backend's. Until the second
 # of them it touches no memory.
 EARLY_CODE = ["PREEXIT", "ACQBULK"]
@@ -135,6 +140,8 @@ def machine_code(nvdisasm, cubin):
 
 def missing_code(name, opcodes):
     wanted = KERNEL_CODE.get(name) or KERNEL_CODE.get(re.sub(r"<.*", "", name), [])
+    if "<Int4," in name:
+        wanted = wanted + INT4_CODE
     return [pattern for pattern in wanted if not any(re.fullmatch(pattern, opcode) for opcode in opcodes)]
 
 
@@ -222,8 +229,9 @@ def report(source, arch, rows, names):
         short = RING.sub(lambda said: f"{said['stages']} stages", short).replace(" >", ">")
         print(f"{short:52} sm_{arch:4} {threads:7} {registers:9} {shared:7} {blocks:6} {in_flight or '':>9} {spills:6}")
         if launch and is_memory_bound(name, launch):
-            if in_flight < BYTES_IN_FLIGHT:
-                yield f"{name} for sm_{arch} has {in_flight} bytes in flight in a multiprocessor, not {BYTES_IN_FLIGHT}"
+            wanted = GDDR_BYTES_IN_FLIGHT if LIMITS.get(arch, LIMITS["86"])[2] == GDDR_SHARED_KIB else BYTES_IN_FLIGHT
+            if in_flight < wanted:
+                yield f"{name} for sm_{arch} has {in_flight} bytes in flight in a multiprocessor, not {wanted}"
             is_deep = int(launch["shared"]) > UNASKED_KIB << 10
             if arch in DEVICES and name.startswith(f"attend_rows_kernel<Bf16, {HEAD_DIM},") and is_deep == (LIMITS[arch][2] == DEEP_KIB):
                 report_decodes(arch, name, blocks, ", true" in name)

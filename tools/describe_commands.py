@@ -149,7 +149,7 @@ def reference(name, last=False):
 
 EXIT_STATUS = """.SH EXIT STATUS
 0: success. 1: the command failed; a line on standard error says why. 2: the command line was wrong.
-130: Ctrl\-C ended it; what there was by then is printed or written."""
+130: Ctrl\-C ended a simulation, calibration or benchmark; what there was by then is printed or written."""
 
 
 def man_page(command, commands, version):

@@ -136,13 +136,18 @@ fs::path place_of(const fs::path& path) {
   return place;
 }
 
+/// For mkostemp().
+std::string other_name(const fs::path& place) {
+  return (folder_of(place) / fmt::format(".{}.XXXXXX", place.filename().string())).string();
+}
+
 /// A new file of another name beside a regular file, or where there is none; -1 if there cannot be one, or
 /// something else is there.
 int open_beside(const fs::path& place, std::string& temporary) {
   std::error_code none;
   errno = 0;
   if (fs::exists(place, none) && !fs::is_regular_file(place, none)) return -1;
-  temporary = (folder_of(place) / fmt::format(".{}.XXXXXX", place.filename().string())).string();
+  temporary = other_name(place);
   return ::mkostemp(temporary.data(), O_CLOEXEC);
 }
 
@@ -244,24 +249,33 @@ void replace_file(const fs::path& path, std::string_view bytes, std::optional<mo
 GrowingFile::GrowingFile(const fs::path& path) : path_(path) {
   int file = -1;
   if (const auto descriptor = own_descriptor(path)) {
+    is_direct_ = true;
     std::fflush(stdout);
     file = ::fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
   } else {
     place_ = place_of(path);
     std::error_code none;
     const bool exists = fs::exists(place_, none);
-    file = open_beside(place_, temporary_);
-    if (file < 0) {
-      temporary_.clear();
-      if (exists) file = ::open(place_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    is_direct_ = exists && (!fs::is_regular_file(place_, none) || !may_write(folder_of(place_), X_OK));
+    if (is_direct_) {
+      file = ::open(place_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    } else {
+      // Without a name, or where a file system has no such files, with another.
+      file = ::open(folder_of(place_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+      if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+        temporary_ = other_name(place_);
+        file = ::mkostemp(temporary_.data(), O_CLOEXEC);
+        if (file < 0) temporary_.clear();
+      }
     }
   }
   if (file < 0) throw cannot_be_written(path_, std::strerror(errno));
   file_ = ::fdopen(file, "wb");
-  if (file_ == nullptr) {
-    ::close(file);
-    throw cannot_be_written(path_, std::strerror(ENOMEM));
-  }
+  if (file_ != nullptr) return;
+  const int why = errno;  // a closed standard output is open for reading (cli/process.h)
+  ::close(file);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  throw cannot_be_written(path_, std::strerror(why == EINVAL ? EBADF : why));
 }
 
 GrowingFile::~GrowingFile() {
@@ -275,13 +289,28 @@ void GrowingFile::write(std::string_view bytes) {
   }
 }
 
+bool GrowingFile::take_its_name() {
+  if (::fchmod(::fileno(file_), permissions(place_)) != 0) return false;
+  if (temporary_.empty()) {
+    std::string name = other_name(place_);
+    const int taken = ::mkostemp(name.data(), O_CLOEXEC);
+    if (taken < 0) return false;
+    ::close(taken);
+    ::unlink(name.c_str());
+    const std::string unnamed = fmt::format("/proc/self/fd/{}", ::fileno(file_));
+    if (::linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
+    temporary_ = name;
+  }
+  if (::rename(temporary_.c_str(), place_.c_str()) != 0) return false;
+  temporary_.clear();
+  return true;
+}
+
 void GrowingFile::finish() {
-  const bool has_mode = temporary_.empty() || ::fchmod(::fileno(file_), permissions(place_)) == 0;
-  if (std::fclose(std::exchange(file_, nullptr)) != 0 || !has_mode ||
-      (!temporary_.empty() && ::rename(temporary_.c_str(), place_.c_str()) != 0)) {
+  if (std::fflush(file_) != 0 || (!is_direct_ && !take_its_name()) ||
+      std::fclose(std::exchange(file_, nullptr)) != 0) {
     throw cannot_be_written(path_, std::strerror(errno));
   }
-  temporary_.clear();
 }
 
 }  // namespace quire

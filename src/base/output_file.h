@@ -44,13 +44,13 @@ void write_output_file(const std::filesystem::path& path, const FileKind& kind, 
 void replace_file(const std::filesystem::path& path, std::string_view bytes, std::optional<mode_t> mode);
 
 /// A file that is written in pieces and appears under its name when it is complete, with the permissions of
-/// the file that it replaces. A target that is not a regular file is written to directly, and /dev/stdout
-/// after its earlier output.
+/// the file that it replaces; a process that is killed leaves nothing. Written to directly are a target that
+/// is not a regular file, /dev/stdout, after its earlier output, and a file whose folder may not be written.
 class GrowingFile {
  public:
   /// Throws Error naming `path` if nothing can be written there.
   explicit GrowingFile(const std::filesystem::path& path);
-  /// Leaves what was there before, unless finish() was called.
+  /// Leaves what was there before, unless finish() was called or the target is written to directly.
   ~GrowingFile();
   GrowingFile(const GrowingFile&) = delete;
   GrowingFile& operator=(const GrowingFile&) = delete;
@@ -60,9 +60,13 @@ class GrowingFile {
   void finish();
 
  private:
+  /// errno is why if it returns false.
+  bool take_its_name();
+
   std::filesystem::path path_;   // as it was given
   std::filesystem::path place_;  // where its links lead
-  std::string temporary_;        // empty if the target is written to directly
+  bool is_direct_ = false;
+  std::string temporary_;  // another name that it has now; empty if it has none
   std::FILE* file_ = nullptr;
 };
 

@@ -49,7 +49,7 @@ void add_model_options(const Flags& command, startup::ModelOptions& options) {
       .add_option("--quantization", options.quantization,
                   "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
                   "compute type), none (all in the compute type), int8 or int4; with these two, activations "
-                  "are int8. With --device cuda, auto is none, and int8 has activations in --dtype; no int4")
+                  "are int8. With --device cuda, auto is none, and activations are in --dtype")
       .show_default()
       .value_name("FORMAT");
   command

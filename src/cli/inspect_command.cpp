@@ -106,7 +106,7 @@ void print_shape(const model::ModelConfig& config, const backend::ModelShape& sh
 
 /// How many sequences of so many tokens fit beside the weights.
 void print_fit(const InspectOptions& options, const startup::ModelOutline& model, uint32_t length) {
-  const uint64_t memory = options.memory.value_or(free_memory());
+  const uint64_t memory = options.memory ? *options.memory : free_memory();
   const startup::Capacity capacity =
       startup::capacity_of(model, {options.quantization, options.kv_cache_dtype}, {},
                            {.memory = memory, .context = length, .max_model_len = length});

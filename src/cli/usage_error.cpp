@@ -265,8 +265,7 @@ std::string reworded_check(const CLI::App& command, std::string_view flag, std::
   constexpr std::string_view kAtLeast = "At least ";
   if (repeated && repeated->first.starts_with(kAtLeast) && is_count(repeated->second)) {
     const CLI::Option* option = find_option(command, flag);
-    return fmt::format("{}: takes {} values ({}), and {} is there", flag,
-                       repeated->first.substr(kAtLeast.size()),
+    return fmt::format("{}: takes {} values ({}), not {}", flag, repeated->first.substr(kAtLeast.size()),
                        option == nullptr ? "" : option->get_type_name(), repeated->second);
   }
   return {};

@@ -197,6 +197,29 @@ void write_weights(const std::filesystem::path& dir, uint64_t seed) {
   writer.finish();
 }
 
+/// All of a model, into a folder that is there.
+void write_model(const NamedShape& shape, const std::filesystem::path& dir, uint64_t seed) {
+  const Specials specials = specials_of(shape);
+  write_json_file(dir / "config.json", config_json(shape, specials));
+  write_json_file(dir / "tokenizer.json",
+                  filler_tokenizer_json({shape.vocab, shape.first_special, specials.texts, specials.bos}));
+  json::object tokenizer_config = {
+      {"eos_token", specials.eos},
+      {"chat_template", shape.manner == Manner::kLlama3 ? kLlama3Template : kChatMlTemplate},
+      {"clean_up_tokenization_spaces", false},
+      {"model_max_length", shape.max_positions},
+      {"tokenizer_class", "PreTrainedTokenizerFast"}};
+  if (!specials.bos.empty()) tokenizer_config["bos_token"] = specials.bos;
+  write_json_file(dir / "tokenizer_config.json", tokenizer_config);
+  write_json_file(dir / "generation_config.json",
+                  {{"bos_token_id", specials.bos_id},
+                   {"eos_token_id", json::array(specials.eos_ids.begin(), specials.eos_ids.end())},
+                   {"do_sample", true},
+                   {"temperature", 0.6},
+                   {"top_p", 0.9}});
+  write_weights(dir, seed);
+}
+
 }  // namespace
 
 std::vector<std::string> model_shape_names() {
@@ -214,34 +237,22 @@ void make_model(std::string_view shape_name, const std::filesystem::path& out_di
     for (const NamedShape& s : kShapes) known += fmt::format("{}{}", known.empty() ? "" : ", ", s.name);
     throw Error(fmt::format("unknown shape '{}' ({})", shape_name, known));
   }
-  const Specials specials = specials_of(*shape);
-  make_directory(out_dir);
-  // The largest file first: if it does not fit, nothing stays that looks like a model.
-  write_json_file(out_dir / "config.json", config_json(*shape, specials));
+  std::error_code none;
+  const bool is_new = !std::filesystem::exists(out_dir, none);
+  std::vector<std::filesystem::path> ours;
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    if (!std::filesystem::exists(out_dir / name, none)) ours.push_back(out_dir / name);
+  }
   try {
-    write_weights(out_dir, seed);
+    make_directory(out_dir);
+    write_model(*shape, out_dir, seed);
   } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(out_dir / "config.json", ignored);
-    std::filesystem::remove(out_dir, ignored);  // only if it is empty
+    // Without its weights, nothing of a model stays.
+    if (is_new) std::filesystem::remove_all(out_dir, none);
+    for (const std::filesystem::path& file : ours) std::filesystem::remove(file, none);
     throw;
   }
-  write_json_file(out_dir / "tokenizer.json",
-                  filler_tokenizer_json({shape->vocab, shape->first_special, specials.texts, specials.bos}));
-  json::object tokenizer_config = {
-      {"eos_token", specials.eos},
-      {"chat_template", shape->manner == Manner::kLlama3 ? kLlama3Template : kChatMlTemplate},
-      {"clean_up_tokenization_spaces", false},
-      {"model_max_length", shape->max_positions},
-      {"tokenizer_class", "PreTrainedTokenizerFast"}};
-  if (!specials.bos.empty()) tokenizer_config["bos_token"] = specials.bos;
-  write_json_file(out_dir / "tokenizer_config.json", tokenizer_config);
-  write_json_file(out_dir / "generation_config.json",
-                  {{"bos_token_id", specials.bos_id},
-                   {"eos_token_id", json::array(specials.eos_ids.begin(), specials.eos_ids.end())},
-                   {"do_sample", true},
-                   {"temperature", 0.6},
-                   {"top_p", 0.9}});
 }
 
 }  // namespace quire::formats

@@ -83,12 +83,13 @@ bool PartWriter::begin_next(std::string_view line) {
     // system has second names.
     const bool named = ::link(log_.c_str(), old.c_str()) == 0 ||
                        (errno != EEXIST && std::rename(log_.c_str(), old.c_str()) == 0);
-    if (!named || std::rename(made.c_str(), log_.c_str()) != 0) {
+    if (!named) {
       log_warning(fmt::format("{}: the present part of the decision log cannot have this name: {}",
                               old.string(), std::generic_category().message(errno)));
       ::unlink(made.c_str());
       return false;
     }
+    if (std::rename(made.c_str(), log_.c_str()) != 0) return false;
     file_.emplace(std::move(next));
   } catch (const Error&) {
     return false;

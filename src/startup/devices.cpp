@@ -113,8 +113,9 @@ DeviceChoice find_device(std::string_view name) {
   const std::string_view number = name.substr(colon + 1);
   const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), choice.index);
   if (!found->has_several || failed != std::errc() || end != number.data() + number.size()) {
-    throw Error(fmt::format("'{}': {}, as in cuda:1", name,
-                            found->has_several ? "a number must follow" : "only cuda may have a number"));
+    throw Error(fmt::format(
+        "'{}': {}, as in cuda:1", name,
+        found->has_several ? "what follows is not the number of a device" : "only cuda may have a number"));
   }
   return choice;
 }

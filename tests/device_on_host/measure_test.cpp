@@ -109,7 +109,7 @@ TEST(Measurements, OfTheExecutor) {
 
 TEST(Measurements, OfExperts) { EXPECT_EQ(rows_of(printed(gpu::measure_experts)), 5U * 3); }
 
-TEST(Measurements, OfGemms) { EXPECT_EQ(rows_of(printed(gpu::measure_gemms)), 5U * 2 * 2); }
+TEST(Measurements, OfGemms) { EXPECT_EQ(rows_of(printed(gpu::measure_gemms)), 5U * 2 * 3); }
 
 TEST(Measurements, OfSteps) {
   const std::string text = printed(gpu::measure_steps);

@@ -161,6 +161,19 @@ def test_bench_serve_overwrites_no_other_file(tmp_path, flags):
     assert path.read_text() == "{}"
 
 
+def test_a_fit_and_a_report_do_not_replace_each_other(tmp_path):
+    log, fit, report = (tmp_path / name for name in ("log", "fit.html", "report.html"))
+    quire("bench", "throughput", DEMO, "--requests", 60, "--output-len", 100, "--step-log", log)
+    quire("calibrate", "--from", log, "--html", fit)
+    quire("simulate", "--requests", 3, "--html", report)
+    before = fit.read_bytes(), report.read_bytes()
+    for args, said in ((["calibrate", "--from", log, "--html", report], "is not a page of quire calibrate"),
+                       (["simulate", "--requests", 3, "--html", fit], "is not a page of quire bench serve or simulate")):
+        done = quire(*args, check=False)
+        assert done.returncode == 1 and said in done.stderr.decode()
+    assert before == (fit.read_bytes(), report.read_bytes())
+
+
 def test_make_model_writes_over_nothing(tmp_path):
     model = shutil.copytree(DEMO, tmp_path / "model")
     done = quire("make-model", "tiny", model, check=False)

@@ -56,8 +56,8 @@ TEST(Devices, AreFoundByName) {
 TEST(Devices, ThatThereAreNotSayWhatThereIs) {
   EXPECT_EQ(refusal_of("tpu"), "'tpu' is not one of cpu, cuda, auto, sim");
   EXPECT_EQ(refusal_of("cpu:1"), "'cpu:1': only cuda may have a number, as in cuda:1");
-  EXPECT_EQ(refusal_of("cuda:"), "'cuda:': a number must follow, as in cuda:1");
-  EXPECT_EQ(refusal_of("cuda:one"), "'cuda:one': a number must follow, as in cuda:1");
+  EXPECT_EQ(refusal_of("cuda:"), "'cuda:': what follows is not the number of a device, as in cuda:1");
+  EXPECT_EQ(refusal_of("cuda:one"), "'cuda:one': what follows is not the number of a device, as in cuda:1");
 }
 
 /// Beside a test there is no libquire_cuda.so.

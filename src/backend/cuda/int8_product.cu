@@ -18,12 +18,12 @@ constexpr uint32_t kPieceBytes = 16;
 
 /// Formats of weights. A row's are in four pieces for each kPiecesK of k: one for each lane that has the row.
 struct Int8 {
-  static constexpr bool kHasGroups = false;
+  static constexpr bool kHasGroupScales = false;
   static constexpr uint32_t kPiecesK = kInt8Group;
   __device__ __forceinline__ static uint32_t row_bytes(uint32_t k) { return int8_row_bytes(k); }
 };
 struct Int4 {
-  static constexpr bool kHasGroups = true;
+  static constexpr bool kHasGroupScales = true;
   static constexpr uint32_t kPiecesK = kInt4Stretch;
   __device__ __forceinline__ static uint32_t row_bytes(uint32_t k) { return int4_row_bytes(k); }
 };
@@ -46,7 +46,7 @@ struct Shape {
   static constexpr uint32_t kPartsAtOnce = kLeft * kRight > 4 ? 1 : Weights::kPiecesK / 32;
   // Of a stage there are weights, the scales of their groups, and x.
   static constexpr uint32_t kWeightRow = kStageK / Weights::kPiecesK * 4 * kPieceBytes;
-  static constexpr uint32_t kScaleRow = Weights::kHasGroups ? kStageK / kInt4Scaled : 0;
+  static constexpr uint32_t kScaleRow = Weights::kHasGroupScales ? kStageK / kInt4Scaled : 0;
   static constexpr uint32_t kScalesAt = kColumns * kWeightRow;
   static constexpr uint32_t kXAt = kScalesAt + kColumns * kScaleRow;
   static constexpr uint32_t kStageBytes = kXAt + kRows * kStageK * 2;
@@ -60,7 +60,7 @@ struct Shapes {
   using FewColumns = Shape<Weights, 2, 2, 1, 4, 128, 4>;
   using ManyColumns = Shape<Weights, 4, 1, 2, 8, 64, 4>;
 };
-/// As many bytes of weights on their way.
+/// As many bytes of weights of a block on their way; of x there is more room than those of one row take.
 template <>
 struct Shapes<Int4> {
   using FewRows = Shape<Int4, 1, 1, 1, 1, 256, 12>;
@@ -159,7 +159,7 @@ class WeightCopies : Copies<Of, Of::kColumns, Of::kWeightRow> {
       const uint32_t column = first_column + Base::row(turn);
       this->rows[turn] = column < args.n ? column : args.n - 1;
     }
-    if constexpr (Weights::kHasGroups) {
+    if constexpr (Weights::kHasGroupScales) {
       static_assert(Of::kThreads >= Of::kColumns && Of::kColumns % kScaleRows == 0);
       scales_from_ = args.group_scales + expert * int4_scale_bytes(args.n, args.k) +
                      int4_scale_place(scaled_column(args.n, first_column), 0, args.k);
@@ -171,7 +171,7 @@ class WeightCopies : Copies<Of, Of::kColumns, Of::kWeightRow> {
       this->copy(stage + weights_at<Of>(Base::row(turn), Base::piece()), turn);
     }
     this->next += Of::kWeightRow;
-    if constexpr (Weights::kHasGroups) {
+    if constexpr (Weights::kHasGroupScales) {
       constexpr uint32_t kOfRow =
           kScalesTogether / Of::kScaleRow;  // stages that take scales that lie together
       static_assert(kScalesTogether % Of::kScaleRow == 0);
@@ -245,8 +245,8 @@ struct Column<Int8, T> {
   ptx::Vec128 piece;
 
   template <class Of>
-  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t group) {
-    piece = ptx::load_shared_128(stage + weights_at<Of>(column, group * 4 + thread_x() % 4));
+  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t stretch) {
+    piece = ptx::load_shared_128(stage + weights_at<Of>(column, stretch * 4 + thread_x() % 4));
   }
   __device__ __forceinline__ Elements next() {
     const uint32_t first = piece.words[0];
@@ -269,10 +269,10 @@ struct Column<Int4, T> {
   uint32_t scales;
 
   template <class Of>
-  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t group) {
-    piece = ptx::load_shared_128(stage + weights_at<Of>(column, group * 4 + thread_x() % 4));
+  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t stretch) {
+    piece = ptx::load_shared_128(stage + weights_at<Of>(column, stretch * 4 + thread_x() % 4));
     scales = *reinterpret_cast<const uint32_t*>(stage + Of::kScalesAt + column * Of::kScaleRow +
-                                                group * (kInt4Stretch / kInt4Scaled));
+                                                stretch * (kInt4Stretch / kInt4Scaled));
   }
   __device__ __forceinline__ Elements next() {
     const auto scale = static_cast<float>(static_cast<int8_t>(scales));
@@ -307,20 +307,20 @@ struct WarpSums {
   __device__ __forceinline__ void add(const unsigned char* stage, uint32_t rows) {
     const uint32_t lane = thread_x() % kWarp;
     QUIRE_UNROLL
-    for (uint32_t group = 0; group < Of::kStageK / Weights::kPiecesK; ++group) {
+    for (uint32_t stretch = 0; stretch < Of::kStageK / Weights::kPiecesK; ++stretch) {
       Column<Weights, T> columns[Of::kLeft][2];
       QUIRE_UNROLL
       for (uint32_t i = 0; i < Of::kLeft; ++i) {
         const uint32_t column = first_column() + i * kLeftRows + lane / 4;
-        columns[i][0].template load<Of>(stage, column, group);
-        columns[i][1].template load<Of>(stage, column + 8, group);
+        columns[i][0].template load<Of>(stage, column, stretch);
+        columns[i][1].template load<Of>(stage, column + 8, stretch);
       }
       QUIRE_UNROLL_BY(Of::kPartsAtOnce)
       for (uint32_t part = 0; part < Weights::kPiecesK / 32; ++part) {
         ptx::Matrices left[Of::kLeft][2];
         QUIRE_UNROLL
         for (uint32_t i = 0; i < Of::kLeft; ++i) {
-          Elements low = columns[i][0].next();
+          const Elements low = columns[i][0].next();
           const Elements high = columns[i][1].next();
           QUIRE_UNROLL
           for (uint32_t p = 0; p < 2; ++p) {
@@ -331,7 +331,7 @@ struct WarpSums {
         for (uint32_t r = 0; r < Of::kRight; ++r) {
           const uint32_t wanted = first_row() + r * kRightRows + lane % 8;
           const uint32_t row = wanted < rows ? wanted : rows - 1;
-          const uint32_t piece = group * (Weights::kPiecesK / 8) + part * 4 + lane / 8;
+          const uint32_t piece = stretch * (Weights::kPiecesK / 8) + part * 4 + lane / 8;
           const ptx::Matrices right = ptx::load_matrices<false>(stage + Of::kXAt + x_at<Of>(row, piece));
           QUIRE_UNROLL
           for (uint32_t i = 0; i < Of::kLeft; ++i) {
