@@ -193,10 +193,6 @@ int convert(const ConvertOptions& options) {
     convert_to_gguf(options);
   } else {
     const auto beside = std::filesystem::path(options.in).parent_path() / "tokenizer.bin";
-    if (options.tokenizer.empty() && !std::filesystem::exists(beside)) {
-      throw Error(
-          fmt::format("--tokenizer is missing: {} has none beside it ({})", options.in, beside.string()));
-    }
     formats::convert_llama2c(options.in, options.tokenizer.empty() ? beside.string() : options.tokenizer,
                              options.out);
   }

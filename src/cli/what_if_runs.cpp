@@ -63,7 +63,7 @@ SimulateOptions parse_run(const WhatIf& asked, const std::vector<std::string>& m
   if (!outcome.error.empty()) {
     // Flags that are not of one simulation are not known here.
     constexpr std::string_view kNoFlag = "simulate: there is no flag '";
-    if (outcome.error.starts_with(kNoFlag)) {
+    if (outcome.error.starts_with(kNoFlag) && outcome.error.ends_with("--help lists them")) {
       const std::string_view flag = std::string_view(outcome.error).substr(kNoFlag.size());
       throw Error(fmt::format("--sweep: {} is no flag of simulate that can be swept",
                               flag.substr(0, flag.find('\''))));

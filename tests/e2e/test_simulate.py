@@ -227,6 +227,7 @@ def test_no_load_is_carried_where_no_request_fits():
 
 @pytest.mark.parametrize("flags, error", [
     (["--sweep", "rte=1,2"], "there is no flag '--rte'; did you mean --rate?"),
+    (["--sweep", "json=a,b"], "--sweep: --json is no flag of simulate that can be swept"),
     (["--sweep", "rate=1,2", "--rate", 4], "--sweep: --rate is given too"),
     (["--sweep", "rate=1,x"], "--rate: 'x' is not a number"),
     (["--sweep", "num-blocks=0,1"], "--num-blocks: 0 is not"),

@@ -56,7 +56,7 @@ def test_the_next_server_goes_on(kept):
 
 @pytest.mark.parametrize("flags,fact", [
     (["--dtype", "f32"], "dtype"), (["--isa", "reference"], "isa"), (["--quantization", "int8"], "weights"),
-    (["--kv-cache-dtype", "f32"], "kv_cache_dtype"), (["--block-size", 32], "block_size"),
+    (["--kv-cache-dtype", "f32"], "kv_cache_dtype"), (["--block-size", 32], "it has blocks of 16 tokens, and here they have 32"),
     (["--sliding-window", 40], "windows")])
 def test_what_others_made_is_refused(kept, flags, fact):
     path, first = kept
@@ -103,7 +103,7 @@ def test_other_kernels_do_not_take_it(kept, version):
 def test_nothing_but_a_prefix_cache_is_overwritten(tmp_path):
     text = tmp_path / "text"
     text.write_bytes(b"hello\n" * 100)
-    for place, said in ((text, "is not a prefix cache"), (tmp_path, "is no file"), (tmp_path / "no" / "file", "no file can be created")):
+    for place, said in ((text, "is not a prefix cache"), (tmp_path, "is no file"), (tmp_path / "no" / "file", "its folder does not exist")):
         done = subprocess.run([QUIRE, "run", MODEL, "-p", "Once", "--max-tokens", "2", "--prefix-cache-file", place],
                               capture_output=True, timeout=60)
         assert done.returncode == 1 and said in done.stderr.decode() and str(place) in done.stderr.decode()
