@@ -3,7 +3,7 @@
 #include "backend/cuda/expert_product.h"
 #include "backend/cuda/int4_weights.h"
 #include "backend/cuda/int8_product.h"
-#include "backend/cuda/int8_weights.h"
+#include "backend/cuda/lane_integers.h"
 #include "backend/cuda/lt_product.h"
 #include "backend/cuda/ptx_mma.h"
 #include "backend/cuda/row_tile.h"
@@ -15,18 +15,6 @@ namespace {
 constexpr uint32_t kLeftRows = 16;
 constexpr uint32_t kRightRows = 8;
 constexpr uint32_t kPieceBytes = 16;
-
-/// Formats of weights. A row's are in four pieces for each kPiecesK of k: one for each lane that has the row.
-struct Int8 {
-  static constexpr bool kHasGroupScales = false;
-  static constexpr uint32_t kPiecesK = kInt8Group;
-  __device__ __forceinline__ static uint32_t row_bytes(uint32_t k) { return int8_row_bytes(k); }
-};
-struct Int4 {
-  static constexpr bool kHasGroupScales = true;
-  static constexpr uint32_t kPiecesK = kInt4Stretch;
-  __device__ __forceinline__ static uint32_t row_bytes(uint32_t k) { return int4_row_bytes(k); }
-};
 
 /// What a block of threads computes and how: its warps divide the columns of y, and the rows of a tile; a
 /// warp has so many times the columns and rows of a product. It goes along k by stages.
@@ -87,6 +75,11 @@ template <class Of>
 __device__ __forceinline__ uint32_t weights_at(uint32_t row, uint32_t piece) {
   return row * Of::kWeightRow +
          (Of::kWeightRow > 4 * kPieceBytes ? piece ^ row % 2 * 4 : piece) * kPieceBytes;
+}
+/// The scales of the four groups of a piece.
+template <class Of>
+__device__ __forceinline__ uint32_t scales_at(uint32_t column, uint32_t stretch) {
+  return Of::kScalesAt + column * Of::kScaleRow + stretch * (kInt4Stretch / kInt4Scaled);
 }
 template <class Of>
 __device__ __forceinline__ uint32_t x_at(uint32_t row, uint32_t piece) {
@@ -224,72 +217,6 @@ class XCopies : Copies<Of, Of::kRows, Of::kStageK * 2> {
   uint32_t count_;
 };
 
-/// Two bytes of a word as elements, the first of which is the lower.
-template <class T>
-__device__ __forceinline__ uint32_t widened(uint32_t word, uint32_t pair) {
-  const auto byte = [word](uint32_t i) { return static_cast<float>(static_cast<int8_t>(word >> (i * 8))); };
-  return pack_pair<T>(byte(pair * 2), byte(pair * 2 + 1));
-}
-
-/// The elements of 32 of k that a lane has of a column: of two products, two halves each.
-struct Elements {
-  uint32_t words[2][2];
-};
-
-/// A lane's weights of a column, a piece of them: next() gives those of 32 of k after the other.
-template <class Weights, class T>
-struct Column;
-
-template <class T>
-struct Column<Int8, T> {
-  ptx::Vec128 piece;
-
-  template <class Of>
-  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t stretch) {
-    piece = ptx::load_shared_128(stage + weights_at<Of>(column, stretch * 4 + thread_x() % 4));
-  }
-  __device__ __forceinline__ Elements next() {
-    const uint32_t first = piece.words[0];
-    const uint32_t second = piece.words[1];
-    piece.words[0] = piece.words[2];
-    piece.words[1] = piece.words[3];
-    return {{{widened<T>(first, 0), widened<T>(first, 1)}, {widened<T>(second, 0), widened<T>(second, 1)}}};
-  }
-};
-
-/// A nibble is the lowest bits of 128 or 1,024 and itself, as a number of T. That times the group's scale,
-/// less the same with 8 and all that was added to the nibble: 17 or 129 times a scale of four bits, times a
-/// power of 2. All these are exact, the result too, and fused so is their difference.
-template <class T>
-struct Column<Int4, T> {
-  static constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
-  static constexpr uint32_t kAddedBits = kIsBf16 ? 0x43004300 : 0x64006400;
-  static constexpr float kAdded = kIsBf16 ? 128.0F + 8.0F : 1024.0F + 8.0F;
-  ptx::Vec128 piece;
-  uint32_t scales;
-
-  template <class Of>
-  __device__ __forceinline__ void load(const unsigned char* stage, uint32_t column, uint32_t stretch) {
-    piece = ptx::load_shared_128(stage + weights_at<Of>(column, stretch * 4 + thread_x() % 4));
-    scales = *reinterpret_cast<const uint32_t*>(stage + Of::kScalesAt + column * Of::kScaleRow +
-                                                stretch * (kInt4Stretch / kInt4Scaled));
-  }
-  __device__ __forceinline__ Elements next() {
-    const auto scale = static_cast<float>(static_cast<int8_t>(scales));
-    const uint32_t word = piece.words[0];
-    QUIRE_UNROLL
-    for (uint32_t i = 0; i < 3; ++i) piece.words[i] = piece.words[i + 1];
-    scales >>= 8;
-    const uint32_t scale_pair = pack_pair<T>(scale, scale);
-    const uint32_t less_pair = pack_pair<T>(scale * -kAdded, scale * -kAdded);
-    const auto pair = [&](uint32_t i) {
-      const uint32_t nibbles = word >> (i * 4) & 0x000f000f;
-      return ptx::fused_pair<T>(nibbles | kAddedBits, scale_pair, less_pair);
-    };
-    return {{{pair(0), pair(1)}, {pair(2), pair(3)}}};
-  }
-};
-
 /// A warp's part of the block's results, before they are scaled.
 template <class Of, class T>
 struct WarpSums {
@@ -308,20 +235,23 @@ struct WarpSums {
     const uint32_t lane = thread_x() % kWarp;
     QUIRE_UNROLL
     for (uint32_t stretch = 0; stretch < Of::kStageK / Weights::kPiecesK; ++stretch) {
-      Column<Weights, T> columns[Of::kLeft][2];
+      LaneIntegers<Weights, T> columns[Of::kLeft][2];
       QUIRE_UNROLL
       for (uint32_t i = 0; i < Of::kLeft; ++i) {
-        const uint32_t column = first_column() + i * kLeftRows + lane / 4;
-        columns[i][0].template load<Of>(stage, column, stretch);
-        columns[i][1].template load<Of>(stage, column + 8, stretch);
+        QUIRE_UNROLL
+        for (uint32_t half = 0; half < 2; ++half) {
+          const uint32_t column = first_column() + i * kLeftRows + half * 8 + lane / 4;
+          columns[i][half].load(stage + weights_at<Of>(column, stretch * 4 + lane % 4),
+                                stage + scales_at<Of>(column, stretch));
+        }
       }
       QUIRE_UNROLL_BY(Of::kPartsAtOnce)
       for (uint32_t part = 0; part < Weights::kPiecesK / 32; ++part) {
         ptx::Matrices left[Of::kLeft][2];
         QUIRE_UNROLL
         for (uint32_t i = 0; i < Of::kLeft; ++i) {
-          const Elements low = columns[i][0].next();
-          const Elements high = columns[i][1].next();
+          const LaneElements low = columns[i][0].next();
+          const LaneElements high = columns[i][1].next();
           QUIRE_UNROLL
           for (uint32_t p = 0; p < 2; ++p) {
             left[i][p] = {{low.words[p][0], high.words[p][0], low.words[p][1], high.words[p][1]}};

@@ -40,8 +40,8 @@ struct Int8ProductArgs {
 /// A product with weights of int8 or int4: these are exact in f16 and bf16, and a sum goes along k from one
 /// 16 to the next, within them as the device's mma.m16n8k16 does, whatever the number of rows; then it is
 /// multiplied by the scale, and the bias is added. So a row's bits depend on that row of x alone, and weights
-/// of int4 give the same as those that they stand for of int8. Without experts, weights
-/// are read before earlier work of the stream is complete: nobody may write them while a model runs.
+/// of int4 give the same as those of int8 that they stand for. Without experts, weights are read before
+/// earlier work of the stream is complete: nobody may write them while a model runs.
 [[nodiscard]] LaunchError int8_product(const Int8ProductArgs& args, Stream stream);
 
 }  // namespace quire::backend::cuda

@@ -60,10 +60,9 @@ struct WeightOptions {
 };
 
 /// `model`: a directory or a GGUF file, whose quantized matrices are expanded. Determines the head, then
-/// copies all tensors as `dtype`: f32, f16 or bf16, from the mapped file through pinned memory. Rows
-/// of int8 and int4 are rounded as kernels::quantize_int8() and quantize_int4() do; a row's scale is NaN if a
-/// weight is not finite. Throws Error naming
-/// file and tensor, or if the device has too little memory.
+/// copies all tensors as `dtype`: f32, f16 or bf16, from the mapped file through pinned memory. Rows of
+/// int8 and int4 are rounded as kernels::quantize_int8() and quantize_int4() do; a row's scale is NaN if a
+/// weight is not finite. Throws Error naming file and tensor, or if the device has too little memory.
 ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config, DType dtype,
                           ThreadPool& pool, Stream stream, const WeightOptions& options = {});
 
