@@ -44,9 +44,11 @@ struct StoredBlocks {
       : header(from + index / kPerHeader * kLayout.bytes()),
         block(header + kLayout.header_bytes + index % kPerHeader * kLayout.block_bytes()) {}
 
+  /// Into L2 (kCache 2) or L1 (3).
+  template <int kCache = kLayout.nibbles ? 3 : 2>  // nibbles are read too soon to wait for L2
   inline __attribute__((always_inline)) void prefetch() const {
     for (size_t line = 0; line < kLayout.block_bytes() + 64; line += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(block) + Dot::kPrefetch + line);
+      __builtin_prefetch(reinterpret_cast<const char*>(block) + Dot::kPrefetch + line, 0, kCache);
     }
   }
   inline __attribute__((always_inline)) StepPair<Int> steps(size_t pair, size_t lane) const {
@@ -108,7 +110,7 @@ struct ExpandedBlocks {
     constexpr size_t kLanes = Vec::kLanes;
     for (size_t index = 0; index < count; ++index, to += kExpandedBytes) {
       const StoredBlocks<kFormat, Dot> stored(from, index);
-      stored.prefetch();
+      stored.template prefetch<2>();
       auto* integers = reinterpret_cast<float*>(to);
       auto* scales = reinterpret_cast<float*>(to + kInteger);
       QUIRE_UNROLL

@@ -110,7 +110,9 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
     if constexpr (Nibbles::kPlaces > 0) {
       places.fetch_until((group + 1) * kInt4GroupBytes);
     } else {
-      for (size_t line = 0; line < args.ahead_step; line += 64) __builtin_prefetch(ahead + line);
+      // Wide vectors read nibbles too soon to wait for L2 (2).
+      constexpr int kCache = Kernel::kLanes >= 16 ? 3 : 2;
+      for (size_t line = 0; line < args.ahead_step; line += 64) __builtin_prefetch(ahead + line, 0, kCache);
     }
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {

@@ -26,8 +26,9 @@
 //   finish              the result of row i, vector j of the tile
 namespace quire::kernels::cpu {
 
-// The prefetch distance in a panel if no tiles share the next chunk: enough to cover the memory latency.
-inline constexpr size_t kPrefetchBytes = 4096;
+// The prefetch distance of a tile, over its panels, if no tiles share the next chunk: enough to cover the
+// memory latency.
+inline constexpr size_t kPrefetchBytes = 8192;
 // The chunk size of a panel: with the activations of a tile and the next chunk, it stays in L2 for all tiles
 // of rows.
 inline constexpr size_t kChunkBytes = 256 * 1024;
@@ -178,6 +179,9 @@ void matmul_tile(const TileArgs<Kernel>& args) {
   constexpr size_t kStepElements = kPanelWidth * Kernel::kStepK;
   constexpr size_t kPanelVectors = kPanelWidth / kLanes;
   constexpr size_t kVectorBytes = kVectorElements * sizeof(typename Kernel::Element);
+  // Weights are prefetched into L2 (2): in L1 they would displace rows, and wait for its few buffers. A
+  // single row of narrow vectors, which does little else than load, takes them from L1 (3).
+  constexpr int kCache = kRows > 1 || kLanes >= 16 ? 2 : 3;
 
   Sum sums[kRows][kVectors];
   QUIRE_UNROLL
@@ -217,7 +221,7 @@ void matmul_tile(const TileArgs<Kernel>& args) {
               (j / kPanelVectors) * args.panel_elements + (j % kPanelVectors) * kVectorElements;
           weights[j] = Kernel::load(w + shift, part);
           if (part == 0 && j * kVectorBytes % 64 == 0) {
-            __builtin_prefetch(ahead + shift * sizeof(typename Kernel::Element));
+            __builtin_prefetch(ahead + shift * sizeof(typename Kernel::Element), 0, kCache);
           }
         }
         QUIRE_UNROLL
@@ -308,7 +312,7 @@ void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
     ahead = chunk.next + (tile - chunk.first_tile) * chunk.next_bytes / chunk.tiles;
     ahead_step = steps == 0 ? 0 : (chunk.next_bytes + steps - 1) / steps;
   } else if (chunk.count > 0) {
-    ahead += kPrefetchBytes;
+    ahead += kPrefetchBytes / (width == 0 ? 2 : 1);
   }
   tiles.by_rows[width][rows]({.w = chunk.w,
                               .panel_elements = chunk.panel_elements,
