@@ -297,7 +297,7 @@ PackedMatrix::PackedMatrix(KernelContext& context, const TensorView& weights, We
 PackedMatrix::PackedMatrix(KernelContext& context, std::span<const TensorView> parts, WeightFormat format,
                            const RowsRead& done)
     : PackedMatrix(outputs_of(parts, format), inputs_of(parts, format), format) {
-  own_ = Buffer(num_bytes_);
+  own_ = Buffer::lasting(num_bytes_);
   data_ = own_.data();
   const Parts rows{parts};
   const size_t panel_bytes = cpu::panel_bytes(format, k_);

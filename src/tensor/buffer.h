@@ -9,12 +9,15 @@ namespace quire {
 class ThreadPool;
 
 /// Owned, zeroed memory, aligned to 64 bytes; large buffers come directly from the operating system (with
-/// huge pages if available). Move-only.
+/// huge pages if available). Move-only. Buffers may be made and destroyed by any thread.
 class Buffer {
  public:
   Buffer() = default;
   /// Throws Error naming the size if the machine does not have that much memory.
   explicit Buffer(size_t bytes);
+  /// The same for memory that is kept as long as what is made before and after it, like the matrices of a
+  /// model: such buffers share huge pages, which are not given back before all in them are.
+  static Buffer lasting(size_t bytes);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -130,6 +131,48 @@ TEST(Buffers, AreZeroedAlignedAndMove) {
     EXPECT_EQ(moved.size(), size);
   }
   EXPECT_EQ(Buffer(0).data(), nullptr);
+  EXPECT_EQ(Buffer::lasting(0).data(), nullptr);
+}
+
+TEST(Buffers, ThatLastLieOneBelowTheOther) {
+  constexpr size_t kHuge = size_t{2} << 20;
+  constexpr size_t kFreed = 2;
+  std::vector<Buffer> made;
+  for (size_t i = 0; i < 9; ++i) {
+    const size_t size = (i % 2) * kHuge + i * 5000 + 1;
+    Buffer& buffer = made.emplace_back(Buffer::lasting(size));
+    ASSERT_EQ(buffer.size(), size);
+    for (size_t at = 0; at < buffer.size(); at += 61) ASSERT_EQ(buffer.data()[at], std::byte{0});
+    std::ranges::fill(buffer.bytes(), static_cast<std::byte>(i + 1));
+  }
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  size_t apart = 0;
+  for (size_t i = 1; i < made.size(); ++i) {
+    if (made[i].data() + (made[i].size() + page - 1) / page * page != made[i - 1].data()) ++apart;
+  }
+  EXPECT_LE(apart, 3U);  // what lies below may be another's
+  const std::span<std::byte> freed = made[kFreed].bytes();
+  made[kFreed] = Buffer();
+  std::vector<unsigned char> in(freed.size() / page + 1);
+  EXPECT_EQ(mincore(freed.data(), freed.size(), in.data()), -1) << "memory was not given back";
+  made.erase(made.begin() + kFreed);
+  for (size_t i = 0; i < made.size(); ++i) {
+    const auto number = static_cast<std::byte>(i < kFreed ? i + 1 : i + 2);
+    EXPECT_EQ(std::ranges::count(made[i].bytes(), number), static_cast<ptrdiff_t>(made[i].size()));
+  }
+}
+
+TEST(Buffers, ThatLastAreMadeAndDestroyedByAnyThread) {
+  ThreadPool pool(4);
+  pool.parallel_for(200, 1, [&](size_t begin, size_t, uint32_t) {
+    Buffer buffer = Buffer::lasting(begin * 20000 + 2);
+    const auto number = static_cast<std::byte>(begin);
+    buffer.data()[0] = buffer.data()[buffer.size() - 1] = number;
+    const Buffer second = Buffer::lasting(size_t{4} << 20);
+    EXPECT_EQ(second.data()[0], std::byte{0});
+    EXPECT_EQ(buffer.data()[0], number);
+    EXPECT_EQ(buffer.data()[buffer.size() - 1], number);
+  });
 }
 
 TEST(Buffers, ReserveGrowsByHalfAndNeverShrinks) {
@@ -149,6 +192,8 @@ TEST(Buffers, SayHowMuchCannotBeHad) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("4611686018427387904"), std::string::npos) << error.what();
   }
+  EXPECT_THROW(Buffer::lasting(size_t{1} << 62), Error);
+  EXPECT_THROW(Buffer::lasting(SIZE_MAX), Error);
 }
 
 TEST(Tensors, CountTheirElements) {
