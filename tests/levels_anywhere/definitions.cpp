@@ -271,6 +271,12 @@ void add_moves(Table& table) {
   table["_mm512_extractf64x4_pd 1"] = copy(&ProbeOperands::a, 32, 32);
   table["_mm512_insertf64x4 0"] = insert(0);
   table["_mm512_insertf64x4 1"] = insert(1);
+  table["_mm512_broadcast_i32x4"] =
+      by_index<uint32_t>([](const ProbeOperands& in, size_t i) { return get<uint32_t>(in.a, i % 4); });
+  table["_mm512_shuffle_epi8"] = by_index<uint8_t>([](const ProbeOperands& in, size_t i) {
+    const size_t index = get<uint8_t>(in.b, i);
+    return index < 128 ? get<uint8_t>(in.a, i / 16 * 16 + index % 16) : 0;
+  });
   table["_mm512_permutex2var_ps"] = by_index<uint32_t>([](const ProbeOperands& in, size_t i) {
     const size_t index = get<uint32_t>(in.b, i) % 32;
     return index < 16 ? get<uint32_t>(in.a, index) : get<uint32_t>(in.c, index - 16);
@@ -317,9 +323,10 @@ void add_bits(Table& table) {
         by_lane<int32_t>([by](int32_t a, int, int) { return a >> by; });
     table[string("_mm512_srli_epi16") + name] = by_lane<uint16_t>([by](U a, U, U) { return a >> by; });
   }
-  // Exclusive or, then and; a choice by the bits of the first.
+  // Exclusive or, then and; a choice by the bits of the first; and, then or.
   table["_mm512_ternarylogic_epi32 0x28"] = by_lane<U>([](U a, U b, U c) { return (a ^ b) & c; });
   table["_mm512_ternarylogic_epi32 0xca"] = by_lane<U>([](U a, U b, U c) { return (a & b) | (~a & c); });
+  table["_mm512_ternarylogic_epi32 0xea"] = by_lane<U>([](U a, U b, U c) { return (a & b) | c; });
   table["_mm512_sll_epi32"] = by_index<U>([](const ProbeOperands& in, size_t i) {
     const uint64_t count = in.mask & 63;
     return count < 32 ? get<U>(in.a, i) << count : 0;
@@ -331,6 +338,7 @@ void add_integers(Table& table) {
   table["_mm512_add_epi32"] = by_lane<U>([](U a, U b, U) { return a + b; });
   table["_mm512_sub_epi32"] = by_lane<U>([](U a, U b, U) { return a - b; });
   table["_mm512_mullo_epi32"] = by_lane<U>([](U a, U b, U) { return a * b; });
+  table["_mm512_add_epi8"] = by_lane<uint8_t>([](int a, int b, int) { return a + b; });
   table["_mm512_sub_epi8"] = by_lane<uint8_t>([](int a, int b, int) { return a - b; });
   table["_mm512_mullo_epi16"] = by_lane<uint16_t>([](U a, U b, U) { return a * b; });
   table["_mm512_abs_epi8"] = by_lane<int8_t, uint8_t>([](int a, int, int) { return a < 0 ? -a : a; });

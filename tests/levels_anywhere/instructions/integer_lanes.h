@@ -8,6 +8,9 @@ QUIRE_EMULATED __m512i _mm512_setzero_si512() { return {_mm256_setzero_si256(), 
 QUIRE_EMULATED __m512i _mm512_set1_epi8(char x) { return {_mm256_set1_epi8(x), _mm256_set1_epi8(x)}; }
 QUIRE_EMULATED __m512i _mm512_set1_epi16(short x) { return {_mm256_set1_epi16(x), _mm256_set1_epi16(x)}; }
 QUIRE_EMULATED __m512i _mm512_set1_epi32(int x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+QUIRE_EMULATED __m512i _mm512_broadcast_i32x4(__m128i a) {
+  return {_mm256_broadcastsi128_si256(a), _mm256_broadcastsi128_si256(a)};
+}
 QUIRE_EMULATED __m512i _mm512_loadu_si512(const void* from) {
   const auto* halves = static_cast<const __m256i*>(from);
   return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
@@ -22,7 +25,9 @@ QUIRE_OF_TWO(__m512i, _mm512_and_si512, _mm256_and_si256)
 QUIRE_OF_TWO(__m512i, _mm512_or_si512, _mm256_or_si256)
 QUIRE_OF_TWO(__m512i, _mm512_add_epi32, _mm256_add_epi32)
 QUIRE_OF_TWO(__m512i, _mm512_sub_epi32, _mm256_sub_epi32)
+QUIRE_OF_TWO(__m512i, _mm512_add_epi8, _mm256_add_epi8)
 QUIRE_OF_TWO(__m512i, _mm512_sub_epi8, _mm256_sub_epi8)
+QUIRE_OF_TWO(__m512i, _mm512_shuffle_epi8, _mm256_shuffle_epi8)
 QUIRE_OF_TWO(__m512i, _mm512_mullo_epi16, _mm256_mullo_epi16)
 QUIRE_OF_TWO(__m512i, _mm512_mullo_epi32, _mm256_mullo_epi32)
 QUIRE_OF_TWO(__m512i, _mm512_madd_epi16, _mm256_madd_epi16)

@@ -15,6 +15,7 @@ extern const MatmulKernel kInt8 = {};
 extern const MatmulKernel kInt4 = {};
 extern const MatmulKernel kBlocks[4] = {};
 extern const AttentionKernel kInt8Attention = nullptr;
+extern const MatmulKernel kScaledInt4 = {};
 extern const MatmulKernel kFewInt4 = {};
 extern const MatmulKernel kNearBlocks[4] = {};
 }  // namespace avx512_vnni

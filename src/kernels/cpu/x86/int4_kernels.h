@@ -5,20 +5,24 @@
 
 #include "kernels/cpu/x86/matmul_kernels.h"
 
-// Matmul over int4 panels, in integers up to the end as for int8, so that two methods give the same result:
-// directly from the nibbles, where a group's products are summed before they are scaled; or, with many rows
-// where int8 has an instruction of its own, from the panel converted to int8.
+// Matmul over int4 panels, in integers up to the end as for int8, so that three methods give the same result:
+// directly from the nibbles, where a group's products are summed before they are scaled; with weights that
+// are scaled in registers; or, with many rows where int8 has an instruction of its own, from the panel
+// converted to int8.
 //
 // A `Nibbles` says what a group (see kInt4GroupBytes) holds, and how it is multiplied:
 //   kVectors      vectors of outputs of a tile that reads nibbles
 //   kPrefetch     how far ahead a tile that alone reads a panel fetches it, in bytes
 //   kPlaces       or from how many places of the next panel in turn; 0: not so
 //   kExpands      whether many rows take the panel as int8; otherwise all rows are multiplied with nibbles
+//   kScaledRows   up to how many rows take scaled weights, if they are too many to read nibbles; or 0
 //   group         all of it as int8, eight steps of [32 outputs][4]; only if kExpands
 //   low, high     of the bytes of two steps, the first's weights, the second's, without the scale
 //   scales        of so many outputs as a Sum has lanes, in the form that add_scaled takes
 //   multiply_add  the products of a group so far + weights * activations
 //   add_scaled    sum + those of the whole group * scales
+//   tables        of as many outputs, what the next two need; all three only if kScaledRows > 0
+//   scaled_low, scaled_high   as low and high, with the scale
 namespace quire::kernels::cpu {
 
 inline constexpr size_t kInt4Group = 32;
@@ -58,9 +62,9 @@ class Places<0> {
 };
 
 /// A tile computed directly from the nibbles. args: steps are groups, w is the beginning of the panel;
-/// `lane`: that of the first output. `tile_rows`: the number of interleaved rows, of which it computes kRows.
+/// `lane`: that of the first output.
 template <class Kernel, class Nibbles, size_t kRows>
-void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
+void int4_tile(const TileArgs<Kernel>& args, size_t lane) {
   using Sum = typename Kernel::Sum;
   constexpr size_t kVectors = Nibbles::kVectors;
   constexpr size_t kPairs = kInt4Group / Kernel::kStepK / 2;
@@ -76,7 +80,7 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
   const typename Kernel::X* x = args.x;
   const char* ahead = args.ahead;
   Places<Nibbles::kPlaces> places(args);
-  const size_t step = (Nibbles::kExpands ? tile_rows : kRows) * Kernel::kStepK;
+  constexpr size_t kStep = kRows * Kernel::kStepK;
   for (size_t group = 0; group < args.steps; ++group) {
     Sum dots[kRows][kVectors];
     QUIRE_UNROLL
@@ -85,7 +89,7 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
       for (size_t j = 0; j < kVectors; ++j) dots[i][j] = Sum::zero();
     }
     QUIRE_UNROLL
-    for (size_t pair = 0; pair < kPairs; ++pair, x += 2 * step) {
+    for (size_t pair = 0; pair < kPairs; ++pair, x += 2 * kStep) {
       Sum first[kVectors];
       Sum second[kVectors];
       QUIRE_UNROLL
@@ -99,7 +103,7 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
       QUIRE_UNROLL
       for (size_t i = 0; i < kRows; ++i) {
         const auto x0 = Kernel::broadcast(x + i * Kernel::kStepK, 0);
-        const auto x1 = Kernel::broadcast(x + step + i * Kernel::kStepK, 0);
+        const auto x1 = Kernel::broadcast(x + kStep + i * Kernel::kStepK, 0);
         QUIRE_UNROLL
         for (size_t j = 0; j < kVectors; ++j) {
           dots[i][j] = Nibbles::template multiply_add<Kernel>(dots[i][j], first[j], x0);
@@ -126,29 +130,83 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
   store_tile<Kernel, kRows, kVectors>(args, sums);
 }
 
+/// The same with scaled weights, one vector of outputs wide: so more rows share the cost of scaling.
+template <class Kernel, class Nibbles, size_t kRows>
+void scaled_int4_tile(const TileArgs<Kernel>& args, size_t lane) {
+  using Sum = typename Kernel::Sum;
+  constexpr size_t kPairs = kInt4Group / Kernel::kStepK / 2;
+  constexpr size_t kPairBytes = kPanelWidth * Kernel::kStepK;
+  constexpr size_t kStep = kRows * Kernel::kStepK;
+
+  Sum sums[kRows][1];
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) sums[i][0] = Sum::zero();
+  const int8_t* w = args.w;
+  const typename Kernel::X* x = args.x;
+  const char* ahead = args.ahead;
+  const float* y = args.y;
+  for (size_t group = 0; group < args.steps; ++group) {
+    if (group < kRows) {  // see matmul_tile
+      __builtin_prefetch(y, 1);
+      y += args.ldy;
+    }
+    const auto tables = Nibbles::tables(w + lane);
+    QUIRE_UNROLL
+    for (size_t pair = 0; pair < kPairs; ++pair, x += 2 * kStep) {
+      for (size_t line = 0; line < 2 * kStep; line += 64) __builtin_prefetch(x + kRowsPrefetch + line);
+      const int8_t* from = w + kPanelWidth + pair * kPairBytes + lane * Kernel::kStepK;
+      const Sum both = Sum::load(reinterpret_cast<const float*>(from));
+      const auto add = [&](Sum weights, const typename Kernel::X* factors) __attribute__((always_inline)) {
+        QUIRE_UNROLL
+        for (size_t i = 0; i < kRows; ++i) {
+          const auto factor = Kernel::broadcast(factors + i * Kernel::kStepK, 0);
+          sums[i][0] = Kernel::multiply_add(sums[i][0], weights, factor);
+        }
+      };
+      add(Nibbles::scaled_low(both, tables), x);
+      add(Nibbles::scaled_high(both, tables), x + kStep);
+    }
+    for (size_t line = 0; line < args.ahead_step; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    w += kInt4GroupBytes;
+    ahead += args.ahead_step;
+  }
+  store_tile<Kernel, kRows, 1>(args, sums);
+}
+
 /// These tile functions by rows.
 template <class Kernel, class Nibbles>
 struct Int4Tiles {
-  using Tile = void (*)(const TileArgs<Kernel>&, size_t lane, size_t tile_rows);
+  using Tile = void (*)(const TileArgs<Kernel>&, size_t lane);
   static constexpr size_t kVectors = Nibbles::kVectors;
-  static constexpr size_t kOutputs = kVectors * Kernel::kLanes;
   /// Results, a group's sums, the weights of two steps and temporaries must fit into the registers.
-  static constexpr size_t kMaxRows = (Kernel::Vec::kRegisters - 2 * kVectors - 2) / (2 * kVectors);
-  /// With more rows, expanding a panel costs less than decoding its nibbles twice.
-  static constexpr size_t kFewRows = kMaxRows;
+  static constexpr size_t kFewRows = (Kernel::Vec::kRegisters - 2 * kVectors - 2) / (2 * kVectors);
+  static constexpr size_t kMaxRows = Nibbles::kScaledRows > 0 ? kMostInterleavedRows : kFewRows;
+  static_assert(kMaxRows == kFewRows || kMaxRows / 2 > kFewRows);  // tiles of one matmul are of one width
 
   Tile by_rows[kMaxRows + 1] = {};
 
   template <size_t kRows>
   constexpr void fill() {
-    by_rows[kRows] = int4_tile<Kernel, Nibbles, kRows>;
+    if constexpr (kRows <= kFewRows) {
+      by_rows[kRows] = int4_tile<Kernel, Nibbles, kRows>;
+    } else {
+      by_rows[kRows] = scaled_int4_tile<Kernel, Nibbles, kRows>;
+    }
     if constexpr (kRows < kMaxRows) fill<kRows + 1>();
   }
   constexpr Int4Tiles() { fill<1>(); }
 
-  /// Of interleaved rows: those of the kernel for int8 where it takes them too.
+  /// Of a tile of so many rows.
+  static constexpr size_t outputs(size_t rows) { return (rows <= kFewRows ? kVectors : 1) * Kernel::kLanes; }
+  /// Where weights are not scaled, expanding a panel costs less than decoding its nibbles for several tiles.
+  static constexpr bool takes_expanded(size_t m) {
+    return Nibbles::kExpands && m > kFewRows && m > Nibbles::kScaledRows;
+  }
+  /// Of interleaved rows.
   static constexpr size_t row_tiles(size_t m) {
-    if constexpr (Nibbles::kExpands) return Tiles<Kernel>::row_tiles(m);
+    if constexpr (Nibbles::kExpands) {
+      if (takes_expanded(m)) return Tiles<Kernel>::row_tiles(m);
+    }
     return (m + kMaxRows - 1) / kMaxRows;
   }
 };
@@ -165,44 +223,37 @@ struct Int4Ahead {
   }
 };
 
-/// All rows with the outputs of one panel, directly from the nibbles.
+/// All rows with the outputs of one panel, directly from the nibbles or with scaled weights.
 template <class Kernel, class Nibbles>
 void matmul_nibbles(const MatmulArgs& args, size_t panel_index) {
   using T = Int4Tiles<Kernel, Nibbles>;
   static constexpr T kTiles{};
-  const size_t groups = args.k / kInt4Group;
   const std::byte* panel = args.panels + panel_index * args.panel_bytes;
   const size_t begin_column = panel_index * kPanelWidth;
   const size_t end_column = begin_column + kPanelWidth < args.n ? begin_column + kPanelWidth : args.n;
   const size_t row_tiles = T::row_tiles(args.m);
-  const size_t passes = (end_column - begin_column + T::kOutputs - 1) / T::kOutputs * row_tiles;
+  const size_t outputs = T::outputs(args.m);
+  const size_t passes = (end_column - begin_column + outputs - 1) / outputs * row_tiles;
   size_t pass = 0;
-  for (size_t column = begin_column; column < end_column; column += T::kOutputs) {
+  for (size_t column = begin_column; column < end_column; column += outputs) {
     for (size_t tile = 0; tile < row_tiles; ++tile, ++pass) {
-      const size_t begin = first_row(tile, row_tiles, args.m);
-      const size_t tile_rows = first_row(tile + 1, row_tiles, args.m) - begin;
-      const size_t parts = (tile_rows + T::kMaxRows - 1) / T::kMaxRows;
-      for (size_t part = 0; part < parts; ++part) {
-        const size_t shift = first_row(part, parts, tile_rows);
-        const size_t row = begin + shift;
-        const Int4Ahead ahead(panel, args.panel_bytes, pass * parts + part, passes * parts,
-                              Nibbles::kPrefetch);
-        kTiles.by_rows[first_row(part + 1, parts, tile_rows) - shift](
-            {.w = reinterpret_cast<const int8_t*>(panel),
-             .x = static_cast<const typename Kernel::X*>(args.x) + begin * args.ldx + shift * Kernel::kStepK,
-             .ahead = ahead.from,
-             .ahead_step = ahead.step,
-             .steps = groups,
-             .y = args.y + row * args.ldy + column,
-             .ldy = args.ldy,
-             .columns = args.n - column,
-             .last = true,
-             .bias = args.bias != nullptr ? args.bias + column : nullptr,
-             .x_scales = args.x_scales + row,
-             .w_scales = args.w_scales + column,
-             .offsets = args.offsets + column},
-            column % kPanelWidth, tile_rows);
-      }
+      const size_t row = first_row(tile, row_tiles, args.m);
+      const size_t rows = first_row(tile + 1, row_tiles, args.m) - row;
+      const Int4Ahead ahead(panel, args.panel_bytes, pass, passes, Nibbles::kPrefetch);
+      kTiles.by_rows[rows]({.w = reinterpret_cast<const int8_t*>(panel),
+                            .x = static_cast<const typename Kernel::X*>(args.x) + row * args.ldx,
+                            .ahead = ahead.from,
+                            .ahead_step = ahead.step,
+                            .steps = args.k / kInt4Group,
+                            .y = args.y + row * args.ldy + column,
+                            .ldy = args.ldy,
+                            .columns = args.n - column,
+                            .last = true,
+                            .bias = args.bias != nullptr ? args.bias + column : nullptr,
+                            .x_scales = args.x_scales + row,
+                            .w_scales = args.w_scales + column,
+                            .offsets = args.offsets + column},
+                           column % kPanelWidth);
     }
   }
 }
@@ -249,7 +300,7 @@ template <class Kernel, class Nibbles>
 void matmul_int4(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
   for (size_t panel = first_panel; panel < last_panel; ++panel) {
     if constexpr (Nibbles::kExpands) {
-      if (args.m > Int4Tiles<Kernel, Nibbles>::kFewRows) {
+      if (Int4Tiles<Kernel, Nibbles>::takes_expanded(args.m)) {
         matmul_expanded<Kernel, Nibbles>(args, panel);
         continue;
       }

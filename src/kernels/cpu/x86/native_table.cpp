@@ -45,6 +45,7 @@ KernelTable avx512_with(IsaLevel level) {
   made.attention[kv_index(DType::kI8)] = avx512_vnni::kInt8Attention;
   if (level == IsaLevel::kAvx512Bf16) {
     set(made, WeightFormat::kBF16, avx512_bf16::kBf16);
+    set(made, WeightFormat::kInt4, avx512_vnni::kScaledInt4);
     made.attention[kv_index(DType::kBF16)] = avx512_bf16::kBf16Attention;
     made.attention[kv_index(DType::kI8)] = avx512_bf16::kInt8Attention;
   }

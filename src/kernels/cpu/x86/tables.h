@@ -27,6 +27,8 @@ extern const MatmulKernel kInt8;
 extern const MatmulKernel kInt4;
 extern const MatmulKernel kBlocks[4];
 extern const AttentionKernel kInt8Attention;
+// For the level of VDPBF16PS, which Zen 4 on prefers, and Intel's do not (native_levels).
+extern const MatmulKernel kScaledInt4;
 // For machines that have tiles: int4 with few rows, and blocks.
 extern const MatmulKernel kFewInt4;
 extern const MatmulKernel kNearBlocks[4];

@@ -197,6 +197,7 @@ struct Int4 {
   static constexpr size_t kPrefetch = 4096;
   static constexpr size_t kPlaces = 0;
   static constexpr bool kExpands = false;
+  static constexpr size_t kScaledRows = 0;
   static QUIRE_INLINE IntVec low(IntVec both) {
     return {_mm256_sub_epi8(_mm256_and_si256(both.v, _mm256_set1_epi8(0x0f)), _mm256_set1_epi8(8))};
   }

@@ -203,6 +203,7 @@ struct Int4 {
   static constexpr size_t kPrefetch = 4096;
   static constexpr size_t kPlaces = 0;
   static constexpr bool kExpands = true;
+  static constexpr size_t kScaledRows = 0;
   static QUIRE_INLINE IntVec low(IntVec both) {
     return {_mm512_sub_epi8(_mm512_and_si512(both.v, _mm512_set1_epi8(0x0f)), _mm512_set1_epi8(8))};
   }
@@ -246,6 +247,54 @@ struct Int4 {
     const __m512i q =
         _mm512_ternarylogic_epi32(nibbles, negative, _mm512_set1_epi8(0x0f), kExclusiveOrThenAnd);
     _mm512_storeu_si512(to, _mm512_sub_epi8(_mm512_mullo_epi16(q, sizes), middle));
+  }
+};
+
+/// Weights that are scaled without a multiplication: VPSHUFB looks up what the lower and the upper two bits
+/// of q contribute to (q - 8) * scale. Four outputs share 128 bits, which hold the four products of each.
+struct ScaledInt4 : Int4 {
+  struct Tables {
+    __m512i lower;  // [output][bits]: bits * scale
+    __m512i upper;  // [bits][output]: (4 * bits - 8) * scale
+  };
+  static QUIRE_INLINE Tables tables(const int8_t* from) {
+    alignas(64) static constexpr uint32_t kOutputs[16] = {
+        0x00000000, 0x01010101, 0x02020202, 0x03030303, 0x04040404, 0x05050505, 0x06060606, 0x07070707,
+        0x08080808, 0x09090909, 0x0a0a0a0a, 0x0b0b0b0b, 0x0c0c0c0c, 0x0d0d0d0d, 0x0e0e0e0e, 0x0f0f0f0f};
+    alignas(64) static constexpr uint32_t kFourTimes[16] = {
+        0x03020100, 0x03020100, 0x03020100, 0x03020100, 0x07060504, 0x07060504, 0x07060504, 0x07060504,
+        0x0b0a0908, 0x0b0a0908, 0x0b0a0908, 0x0b0a0908, 0x0f0e0d0c, 0x0f0e0d0c, 0x0f0e0d0c, 0x0f0e0d0c};
+    alignas(64) static constexpr int32_t kBitsOdd[16] = {0, -1, 0, -1, 0, -1, 0, -1,
+                                                         0, -1, 0, -1, 0, -1, 0, -1};
+    alignas(64) static constexpr int32_t kBitsBelowTwo[16] = {-1, -1, 0, 0, -1, -1, 0, 0,
+                                                              -1, -1, 0, 0, -1, -1, 0, 0};
+    const __m512i scales = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    const __m512i once = _mm512_shuffle_epi8(scales, _mm512_loadu_si512(kOutputs));
+    const __m512i twice = _mm512_add_epi8(once, once);
+    const __m512i lower =
+        _mm512_add_epi8(_mm512_and_si512(once, _mm512_set1_epi32(static_cast<int>(0xff00ff00))),
+                        _mm512_and_si512(twice, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+    const __m512i all = _mm512_shuffle_epi8(scales, _mm512_loadu_si512(kFourTimes));
+    const __m512i two = _mm512_add_epi8(all, all);
+    const __m512i four = _mm512_add_epi8(two, two);
+    const __m512i eight = _mm512_add_epi8(four, four);
+    return {lower, _mm512_sub_epi8(_mm512_and_si512(four, _mm512_loadu_si512(kBitsOdd)),
+                                   _mm512_and_si512(eight, _mm512_loadu_si512(kBitsBelowTwo)))};
+  }
+  static QUIRE_INLINE IntVec scaled_low(IntVec both, const Tables& tables) {
+    constexpr int kAndThenOr = 0xea;
+    alignas(64) static constexpr uint32_t kOutput[16] = {
+        0x00000000, 0x01010101, 0x02020202, 0x03030303, 0x00000000, 0x01010101, 0x02020202, 0x03030303,
+        0x00000000, 0x01010101, 0x02020202, 0x03030303, 0x00000000, 0x01010101, 0x02020202, 0x03030303};
+    const __m512i output = _mm512_loadu_si512(kOutput);
+    const __m512i lower =
+        _mm512_ternarylogic_epi32(both.v, _mm512_set1_epi8(0x03), _mm512_slli_epi32(output, 2), kAndThenOr);
+    const __m512i upper = _mm512_ternarylogic_epi32(both.v, _mm512_set1_epi8(0x0c), output, kAndThenOr);
+    return {
+        _mm512_add_epi8(_mm512_shuffle_epi8(tables.lower, lower), _mm512_shuffle_epi8(tables.upper, upper))};
+  }
+  static QUIRE_INLINE IntVec scaled_high(IntVec both, const Tables& tables) {
+    return scaled_low({_mm512_srli_epi16(both.v, 4)}, tables);
   }
 };
 
