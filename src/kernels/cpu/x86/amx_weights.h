@@ -9,7 +9,7 @@ namespace quire::kernels::cpu::amx {
 // Weights come from memory while the tiles of rows pass those before them. A pair of tiles without others
 // reads ahead. Of more pairs, each asks for its share of what comes next, of several places in turn: the
 // machine itself fetches what follows in each of them, so that memory is kept busy (see
-// docs/measurements/cpu-amx.md). A tile without others passes two panels at a time.
+// docs/measurements/cpu-amx-peers.md). A tile without others passes two panels at a time.
 inline constexpr size_t kAhead = 1024;
 inline constexpr size_t kMostPlaceBits = 3;
 inline constexpr size_t kMostPlaces = 1 << kMostPlaceBits;
